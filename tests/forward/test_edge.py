@@ -65,8 +65,8 @@ VERDICTS = {
     "record_bad_utf8": stored({"m": "ÿþ"}),
     "record_nested_ext": stored({"t": "2023-11-14T22:13:20.000000001Z", "u": {"$ext": [9, "eno="]}}),  # fluentd closes
     "tag_bin": stored({"m": "tagbin"}),
-    "tag_bad_utf8": stored({"m": "x"}),
-    "tag_int": stored({"m": "x"}),  # OTel and Fluent Bit close
+    "tag_bad_utf8": quarantined("bad_message"),
+    "tag_int": quarantined("bad_message"),  # OTel and Fluent Bit close
     "tag_empty": stored({"m": "x"}),
     "opt_nil": stored({"m": "optnil"}, chunk=None),  # Docker 18's log driver; OTel closes
     "opt_not_map": quarantined("bad_message", chunk=None),  # the others drop it silently or close

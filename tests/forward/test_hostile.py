@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from headrace_common.operations.errors import ProtocolError
 
-from tests.forward.driving import NOW_MS, TIME, Seen, ack, every_way, pack, session
+from tests.forward.driving import NOW_MS, TIME, ack, every_way, pack, session
 from tests.fuzz.chance import flat
 from tests.fuzz.subjects import made
 from tests.tiers import sized
@@ -51,15 +51,11 @@ TAGS = {
 
 
 @pytest.mark.parametrize("tag", TAGS.values(), ids=TAGS)
-def test_any_tag_is_kept_and_its_message_acknowledged(tag: bytes) -> None:
+def test_a_message_whose_tag_is_no_text_is_quarantined_and_acknowledged(tag: bytes) -> None:
     outcome = every_way(with_tag(tag))
     assert outcome.error is None
-    (event,) = outcome.flat
-    assert isinstance(event, Seen)
-    assert event.record == {"m": 1}
-    assert event.tag == "-"
-    assert "tag" in event.attributes
-    assert outcome.replies == [ack("c")]
+    assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [("bad_message", with_tag(tag))]
+    assert (outcome.events, outcome.replies) == ([], [ack("c")])
 
 
 MEANINGLESS = (NO_TIMESTAMP, deep(100), nested_keys(40), b"\xcb\x7f\xf8\0\0\0\0\0\0", b"\xa11")

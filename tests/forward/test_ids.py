@@ -13,7 +13,7 @@ from tests.driving import Seen
 from tests.forward.driving import NOW_MS, Outcome, drive, event_time, every_way, pack, parts_of, session
 from tests.ids import hashed
 
-TWENTY = orjson.loads((Path(__file__).parent / "ids.json").read_bytes())
+KNOWN = orjson.loads((Path(__file__).parent / "ids.json").read_bytes())
 NOW = NOW_MS // 1000
 
 
@@ -22,8 +22,8 @@ def by_the_rule(tag: bytes, chunk: bytes, entries: bytes) -> str:
     return hashed(b"forward", tag, chunk, entries)[:24]
 
 
-@pytest.mark.parametrize("case", TWENTY, ids=[case["name"] for case in TWENTY])
-def test_the_twenty_that_are_written_down(case: dict[str, Any]) -> None:
+@pytest.mark.parametrize("case", KNOWN, ids=[case["name"] for case in KNOWN])
+def test_those_that_are_written_down(case: dict[str, Any]) -> None:
     tag, chunk, entries, data = (bytes.fromhex(case[name]) for name in ("tag", "chunk", "entries", "message"))
     prefix = by_the_rule(tag, chunk, entries)
     assert case["ids"] == [f"d.{prefix}{index:08x}" for index in range(len(case["ids"]))]
@@ -42,8 +42,8 @@ def ids(data: bytes, **limits: Any) -> list[str]:
     return [event.id for event in outcome.events]
 
 
-def test_tags_that_are_no_text_are_different() -> None:
-    every = [ids(sent({"a": 1}, tag=tag))[0] for tag in ("", b"\xff", b"\xfe", 5, 6, None, "5", [1])]
+def test_tags_are_different() -> None:
+    every = [ids(sent({"a": 1}, tag=tag))[0] for tag in ("", "5", "t")]
     assert len(set(every)) == len(every)
 
 

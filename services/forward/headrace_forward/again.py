@@ -46,7 +46,7 @@ def _message_around(content: bytes, about: Mapping[str, Any], *, listed: bool) -
     if content[:1] == b"[":
         entries = content if listed else b"[" + content + b"]"
         return b"[%b,%b,%b]" % (orjson.dumps(tag), entries, orjson.dumps(option))
-    return cast("bytes", msgpack.packb([_packed(tag), content, {key: _packed(value) for key, value in option.items()}]))
+    return cast("bytes", msgpack.packb([tag, content, {key: _packed(value) for key, value in option.items()}]))
 
 
 def _packed(value: Any) -> Any:

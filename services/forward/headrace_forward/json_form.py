@@ -22,10 +22,9 @@ from headrace_common.session.interface import PAUSE, Pause, paused
 from headrace_common.session.parser import Cost, Parser, Steps, UpTo
 from typing_extensions import override
 
-from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.builder import EntryBuilder
 from headrace_forward.entries.option import Option
-from headrace_forward.events.message import MessageFrame
+from headrace_forward.events.message import NO_TAG, MessageFrame
 
 FIRST: Final = b"[{"
 """First bytes of a connection that speaks JSON. No msgpack message begins with them."""
@@ -154,20 +153,17 @@ class JsonFrame(MessageFrame):
     @override
     def parts(self) -> Iterator[Part | Pause]:
         name, second, record, _ = self._message.elements
-        problem, tag = self._option.problem, self._subject()
-        if len(name) - 2 > self._limits.tag_bytes:
-            problem = "the tag is too long"
-        elif bytes(second[:1]) == b'"' or not (second if self._message.listed else record):
+        problem, tag = self._option.problem, self._tag()
+        if bytes(second[:1]) == b'"' or not (second if self._message.listed else record):
             problem = "a message in JSON is [tag, entries, option] or [tag, time, record, option]"
-        if problem is not None:
-            yield self._whole(Reason.BAD_MESSAGE, problem)
+        if problem is not None or tag is None:
+            yield self._whole(Reason.BAD_MESSAGE, problem or NO_TAG)
             return
-        about = {} if tag else {ForwardAttribute.TAG.value: bytes(name).decode("utf-8", "replace")}
         body = entries = second
         if not self._message.listed:
             body = memoryview(b"".join((b"[", second, b",", record, b"]")))
             entries = memoryview(b"".join((b"[", body, b"]")))
-        builder = yield from self._builder(tag, tag.encode() or bytes(name), about, body)
+        builder = yield from self._builder(tag, tag.encode() or bytes(name), body)
         index = 0
         for start, entry in _entries(entries):
             if entry is None:
@@ -181,12 +177,12 @@ class JsonFrame(MessageFrame):
                 index += 1
 
     @override
-    def _subject(self) -> str:
+    def _tag(self) -> str | None:
         raw = self._message.elements[0]
         try:
-            return msgspec.json.decode(raw, type=str) if len(raw) - 2 <= self._limits.tag_bytes else ""
+            return msgspec.json.decode(raw, type=str) if len(raw) - 2 <= self._limits.tag_bytes else None
         except _INVALID:
-            return ""
+            return None
 
     def _entry(self, builder: EntryBuilder, raw: bytes, index: int) -> Generator[Pause, None, Part]:
         """Returns one entry's event or reject."""

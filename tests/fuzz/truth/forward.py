@@ -178,7 +178,6 @@ def message(
     found.sent.append([sent + packed(as_pairs(option))])
     found.replies += [] if chunk is None else [packed(Pairs([("ack", chunk)]))]
     about = {} if chunk is None else {"chunk": plain(rendered("17" if chunk == 17 else chunk, set()))}
-    about |= {} if tag else {"tag": ""}
     content = chunk if isinstance(chunk, bytes) else str(chunk).encode()
     ids = named(b"forward", tag.encode(), content, body)[:26]
     for index, (raw, body_, notes, time, whole, reason) in enumerate(entries):

@@ -13,13 +13,10 @@ from typing import Any, Final, cast
 import msgpack
 from headrace_common.record.event import rfc3339
 from headrace_common.record.json_text import Bytes, write_base64
-from headrace_common.record.steps import finish
-from headrace_common.record.transcoding import Transcoder
 
 from headrace_forward.wire import EventTime
 
 EVENT_TIME: Final = 0
-UNLIMITED: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +44,6 @@ def unpack(raw: Bytes) -> Any:
         )
     except (msgpack.UnpackException, RecursionError) as error:
         raise ValueError(f"not msgpack: {type(error).__name__} {error}".strip()) from error
-
-
-def to_json(raw: bytes, depth: int = 64) -> bytes:
-    """Returns one short msgpack object as JSON text without notes, for attributes.
-
-    Raises ValueError if it is not exactly one object, `TooDeepError` if it is too deep.
-    """
-    return bytes(finish(Transcoder(depth, UNLIMITED, write_ext).write(raw)))
 
 
 def write_ext(out: bytearray, code: int, data: Bytes, raw: Bytes) -> None:

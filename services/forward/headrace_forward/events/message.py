@@ -27,6 +27,8 @@ from headrace_forward.wire import ForwardMessage
 OVERHEAD: Final = 512
 """Bytes of memory that a message takes beyond its own."""
 
+NO_TAG: Final = "the tag is no text, or too long"
+
 Inflate = Callable[[bytes | memoryview, InflateLimits], Iterator[bytes]]
 
 
@@ -99,8 +101,8 @@ class MessageFrame(Frame):
         return False
 
     @abstractmethod
-    def _subject(self) -> str:
-        """Returns the tag, if it is valid."""
+    def _tag(self) -> str | None:
+        """Returns the tag; None if it is too long or no text."""
 
     @override
     def spoiled(self, detail: str) -> Reject:
@@ -114,15 +116,13 @@ class MessageFrame(Frame):
             reject_id = unique_id()
         else:
             reject_id = deterministic_id(PROTOCOL, b"", chunk, *filter(None, (self._origin.name,)), raw)
-        return self._origin.envelope(self._subject()).reject(reason, detail, raw, reject_id)
+        return self._origin.envelope(self._tag() or "").reject(reason, detail, raw, reject_id)
 
-    def _builder(
-        self, tag: str, tag_bytes: bytes, attributes: dict[str, Any], body: Bytes
-    ) -> Generator[Pause, None, EntryBuilder]:
+    def _builder(self, tag: str, tag_bytes: bytes, body: Bytes) -> Generator[Pause, None, EntryBuilder]:
         """Returns the builder of the entries; hashes a large body in slices."""
         ids = yield from message_ids(tag_bytes, self._option.chunk, self._origin.name, body, self.received_ms // 1000)
-        if self._option.chunk is not None:
-            attributes = {**attributes, ForwardAttribute.CHUNK.value: bin_or_text(self._option.chunk)}
+        chunk = self._option.chunk
+        attributes = {} if chunk is None else {ForwardAttribute.CHUNK.value: bin_or_text(chunk)}
         encoded = bytes(memoryview(orjson.dumps(attributes))) if attributes else b""  # what orjson returns takes 4 KB
 
         return EntryBuilder(
@@ -155,19 +155,18 @@ class ForwardFrame(MessageFrame):
     @override
     def runs(self) -> Iterator[Part | Pause | list[Part]]:
         message = self._message
-        name, payload = message.element(0), message.payload()
-        problem = self._problem(name)
-        if problem is not None:
-            yield self._whole(Reason.BAD_MESSAGE, problem)
+        payload, tag = message.payload(), self._tag()
+        problem = self._problem()
+        if problem is not None or tag is None:
+            yield self._whole(Reason.BAD_MESSAGE, problem or NO_TAG)
             return
-        tag, tag_bytes, attributes = self._origin.tag(name)
         try:
             body = self._entries() if payload is None else (yield from self._inflated(payload))
         except ProtocolError as error:
             reason = Reason.COMPRESSION if error.limit is None else Reason.INFLATED_LIMIT
             yield self._whole(reason, str(error))
             return
-        builder = yield from self._builder(tag, tag_bytes, attributes, body)
+        builder = yield from self._builder(tag, tag.encode(), body)
         yield from builder.build(body, self._limits.frame_events, framed=payload is None)
 
     def _entries(self) -> Bytes:
@@ -193,25 +192,20 @@ class ForwardFrame(MessageFrame):
             inflated += piece
         return inflated
 
-    def _problem(self, name: bytes) -> str | None:
-        """Returns why the whole message is invalid, if it is. `name`: its tag, encoded."""
+    def _problem(self) -> str | None:
+        """Returns why the whole message is invalid, if it is, but for its tag."""
         message = self._message
         if len(message.elements) < message.option_index:
             return f"a message of {len(message.elements)} elements"
-        if self._too_long(name):
-            return "the tag is too long"
         if len(message.element(message.option_index)) > self._limits.option_bytes:
             return "the option is too large"
         return self._option.problem
 
     @override
-    def _subject(self) -> str:
+    def _tag(self) -> str | None:
         name = self._message.element(0)
-        return "" if not name or self._too_long(name) else self._origin.tag(name)[0]
-
-    def _too_long(self, name: bytes) -> bool:
         most = self._limits.tag_bytes
-        return len(name) > most and len(content(name)) > most
+        return None if not name or (len(name) > most and len(content(name)) > most) else self._origin.tag(name)
 
 
 def _inflater(payload: memoryview) -> Inflate | None:

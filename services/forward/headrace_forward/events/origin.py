@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from typing import Any
-
-import orjson
 from headrace_common.record import native
 from headrace_common.record.event import Envelope, hashed_field
 
-from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.ids import PROTOCOL
-from headrace_forward.entries.values import bin_or_text, to_json, unpack
+from headrace_forward.kinds import KINDS, TEXTS, content
 
 
 class Origin:
@@ -26,21 +21,20 @@ class Origin:
         self.source = source
         self.name = name
         self._raw = b""
-        self._tag: tuple[str, bytes, dict[str, Any]]
+        self._tag: str | None = None
         self._subject: str | None = None
         self._envelope: Envelope
         self.known: native.Known | None = None
-        """The tag of messages whose events may all be made by the native core: one that has come before, and is a text."""
+        """The tag of messages whose events may all be made by the native core: one that has come before, and is not empty."""
 
-    def tag(self, raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
+    def tag(self, raw: bytes) -> str | None:
         """Returns what `read_tag` does."""
-        if raw != self._raw or not raw:
+        if raw != self._raw:
             self._raw, self._tag = raw, read_tag(raw)
-            subject, content, attributes = self._tag
-            if subject and not attributes:
-                begun = hashed_field(PROTOCOL.encode()) + hashed_field(content)
+            if self._tag:
+                begun = hashed_field(PROTOCOL.encode()) + hashed_field(self._tag.encode())
                 client = hashed_field(self.name) if self.name else b""
-                self.known = (raw, self.envelope(subject).pieces, begun, client)
+                self.known = (raw, self.envelope(self._tag).pieces, begun, client)
         return self._tag
 
     def envelope(self, subject: str) -> Envelope:
@@ -50,22 +44,11 @@ class Origin:
         return self._envelope
 
 
-def read_tag(raw: bytes) -> tuple[str, bytes, dict[str, Any]]:
-    """Returns (subject, bytes for the id, attributes). A tag that is empty or not text becomes ``-``, and its original is kept.
-
-    Never raises: the reject of a whole message needs it too.
-    """
+def read_tag(raw: bytes) -> str | None:
+    """Returns the tag, which may be empty; None if `raw` is no text in UTF-8."""
+    if KINDS[raw[0]] not in TEXTS:
+        return None
     try:
-        value = unpack(raw)
-    except ValueError:
-        value = None
-    if isinstance(value, str | bytes):
-        content = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-        text = bin_or_text(content)
-        if isinstance(text, str) and text:
-            return text, content, {}
-        return "", content, {ForwardAttribute.TAG.value: text}
-    try:
-        return "", raw, {ForwardAttribute.TAG.value: orjson.Fragment(to_json(raw))}
-    except ValueError:
-        return "", raw, {ForwardAttribute.TAG.value: {"$bin": b64encode(raw).decode()}}
+        return content(raw).decode()
+    except UnicodeDecodeError:
+        return None
