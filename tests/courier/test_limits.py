@@ -10,15 +10,12 @@ import pytest
 from headrace_common.operations.settings import KIB, MIB
 from headrace_common.record.contract import Reason
 from headrace_common.session.inflate import INPUT_WORK, SLICE
-from headrace_common.session.memory import MEMORY_BYTES, Memory
 from headrace_common.session.parser import WORK
-from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits
 from headrace_courier.wire import ENTRY_BYTES as OVERHEAD
 from headrace_courier.wire import HEADER, STREAMING, entry, jdat
 
 from tests.courier.driving import NONCE, NOW_MS, content, digest, drive, every_way, numbered, payload, session
-from tests.driving import BARREN_ZLIB, PEER, feed, parts_of
+from tests.driving import BARREN_ZLIB, parts_of
 
 WHOLE = content(numbered(3))
 BOTH = pytest.mark.parametrize("kind", [b"JDAT", b"EVNT"])
@@ -171,18 +168,3 @@ def test_an_announced_length_costs_nothing() -> None:
     for _ in range(100):
         digest(driven, bytes(100_000))
         assert 0 < driven.status().partial_bytes < KIB
-
-
-def test_ten_thousand_files_are_remembered_beside_each_other() -> None:
-    """The memory begins again where it is full: with one file too many, each event would be worked out anew."""
-    paths = [f"/var/log/containers/{n:0160}.log" for n in range(10_000)]
-    events = [b'{"path":"%b","host":"node-%030d"}' % (path.encode(), n % 300) for n, path in enumerate(paths)]
-    memory, used = Memory(), [0]
-    for _ in range(2):
-        driven = CourierSession(PEER, CourierLimits(), memory=memory)
-        feed(driven, jdat(NONCE, events))
-        (frame,) = driven.frames()
-        parts = parts_of(frame)
-        assert [part.subject for part in parts] == paths
-        used.append(memory.used)
-    assert MEMORY_BYTES > used[1] == used[2] > 10_000 * 300
