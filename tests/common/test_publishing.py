@@ -627,21 +627,6 @@ class TestBounds:
         assert listener.tickets
         assert 1 < most < 200
 
-    async def test_what_grows_by_a_slice_does_not_wait_for_bombs(self) -> None:
-        """Of which there are always more, of other connections, on the same partition."""
-        async with Stage(slow_loop()) as stage:
-            bomb: Any = SimpleNamespace(account=Account(), abandoned=False, grown=2 * SLICE, reserved=0)
-            assert stage.growth.reserve(bomb, pytest.fail)
-            bombs = [Heard() for _ in range(20)]
-            for each in bombs:
-                stage.pumps[0].publish(PlannedFrame(Send("GGe", kept=KEPT), 9), each)
-            stage.send(Send("ge"))
-            await until(lambda: stage.frames[0][0].fate)
-            assert not any(each.tickets for each in bombs)
-            stage.growth.shrink(bomb, 0)
-            await stage.idle()
-            assert stage.growth.used == 0
-
 
 class Weak(Reject):
     """A reject that can be watched."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -28,6 +27,7 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.delivery import Refusal
+from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.publishing.pump import Pump
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Ticket
@@ -48,73 +48,80 @@ PART = 0.0005
 """Seconds that making one part of a costly frame takes."""
 
 
-@dataclass(eq=False)
-class Client:
-    """A connection; `waits` says how long each of its frames waited."""
+class SlowKafka:
+    """Stores each batch after `KAFKA` seconds."""
 
-    loop: SlowLoop
-    account: Account
-    waits: list[float] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    sent: dict[Ticket, float] = field(default_factory=dict)
+    async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
+        for _ in range(HOPS):
+            await asyncio.sleep(0)
+        await passes(slow_loop(), KAFKA)
+        for _ in range(HOPS):
+            await asyncio.sleep(0)
+        return []
+
+
+class Client(DeliveryListener):
+    """A connection that sends one frame after the other. `waits`: how long each waited."""
+
+    def __init__(self, pump: Pump, scheduler: Scheduler) -> None:
+        self.pump, self.account = pump, scheduler.new_account()
+        self.waits: list[float] = []
+        self.whole = False
+
+    async def sends(self, *made: Made) -> None:
+        began, self.whole = slow_loop().now, False
+        self.pump.publish(FakeFrame(made), self)
+        while not self.whole:  # noqa: ASYNC110  (nothing but turns of the loop passes)
+            await asyncio.sleep(0)
+        self.waits.append(slow_loop().now - began)
 
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        if whole:
-            self.waits.append(self.loop.now - self.sent.pop(ticket))
-            self.ends.append(self.loop.now)
+        self.whole = whole
 
     def abandoned(self, ticket: Ticket, error: object) -> None:
         raise AssertionError(error)
 
 
-class Service:
-    """Pumps that share their turns, in front of a Kafka that answers after `KAFKA` seconds."""
+BOMBS: dict[str, list[Made]] = {
+    "200 ms of tiny entries": [(PART, event(number)) for number in range(400)],
+    "60 ms of zeros, and all for a reject": [*((0.001, SLICE) for _ in range(60)), (PART, reject(1))],
+    "rejects": [(PART, reject(number)) for number in range(400)],
+}
 
-    def __init__(self, loop: SlowLoop, pumps: int) -> None:
-        self.loop = loop
-        self.scheduler = Scheduler(loop, loop.time)
-        self.growth = Growth(256 * MIB, 64 * MIB)
-        topics, producer = FakeTopics(), producer_of(FakeBroker())
-        settings = KafkaSettings(events_topic="events", quarantine_topic="quarantine")
-        self.pumps = [
-            Pump(
-                number, settings, topics, producer, self, self.scheduler, self.growth,  # type: ignore[arg-type]
-                ReceiverMetrics(), structlog.get_logger(),
-            )
-            for number in range(pumps)
-        ]  # fmt: skip
-        for pump in self.pumps:
-            pump._batch_bytes = 3 * MIB
-            pump._ack_deadline = 1e9
-        self.tasks = [asyncio.create_task(pump.run()) for pump in self.pumps]
-        self.ticket = 0
+BOUND = QUANTUM + 6 * (TIME_SLICE + 2 * PART) + KAFKA
+"""What a neighbour may wait: the rest of a quantum that has begun, its own slice, and one for each way in, to Kafka and
+back. Without turns it is 12 pumps by 200 ms."""
 
-    async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
-        for _ in range(HOPS):
-            await asyncio.sleep(0)
-        await passes(self.loop, KAFKA)
-        for _ in range(HOPS):
-            await asyncio.sleep(0)
-        return []
 
-    def client(self) -> Client:
-        return Client(self.loop, self.scheduler.new_account())
+@pytest.mark.parametrize("bombs", BOMBS)
+async def test_a_neighbour_waits_a_few_slices_beside(bombs: str, scheduler: Scheduler) -> None:
+    """Two dozen bombers, one bomb after the other each, and a neighbour in a partition that it shares with two of them."""
+    settings = KafkaSettings(events_topic="events", quarantine_topic="quarantine")
+    shared: Any = (
+        FakeTopics(), producer_of(FakeBroker()), SlowKafka(), scheduler, Growth(256 * MIB, 64 * MIB), ReceiverMetrics(),
+        structlog.get_logger(),
+    )  # fmt: skip
+    pumps = [Pump(number, settings, *shared) for number in range(12)]
+    for pump in pumps:
+        pump._batch_bytes, pump._ack_deadline = 3 * MIB, 1e9
+    running, stop = [asyncio.create_task(pump.run()) for pump in pumps], False
 
-    def submit(self, client: Client, pump: int, *made: Made) -> None:
-        self.ticket += 1
-        frame = FakeFrame(made, self.ticket)
-        client.sent[self.ticket] = self.loop.now
-        self.pumps[pump].publish(frame, client)  # type: ignore[arg-type]
+    async def bomber(pump: Pump) -> None:
+        client = Client(pump, scheduler)
+        while not stop:
+            await client.sends(*BOMBS[bombs])
 
-    async def idle(self) -> None:
-        for pump in self.pumps:
-            await pump.idle.wait()
-
-    async def end(self) -> None:
-        for task in self.tasks:
-            assert not task.done(), task
-            task.cancel()
-        await asyncio.wait(self.tasks)
+    bombers = [asyncio.create_task(bomber(pump)) for pump in pumps * 2]
+    good = Client(pumps[0], scheduler)
+    for number in range(50):
+        await passes(slow_loop(), 0.010)
+        await good.sends((0.0001, event(number)))
+    stop = True
+    await asyncio.gather(*bombers)
+    assert not any(task.done() for task in running)
+    for task in running:
+        task.cancel()
+    assert max(good.waits[2:]) <= BOUND, max(good.waits)  # the first comes with all the others' first
 
 
 def spend(scheduler: Scheduler, account: Account, seconds: float, *, done: bool = True) -> None:
@@ -122,70 +129,6 @@ def spend(scheduler: Scheduler, account: Account, seconds: float, *, done: bool 
     scheduler._began = slow_loop().now
     slow_loop().work(seconds)
     scheduler.charge(account, done=done)
-
-
-async def served_all(client: Client) -> None:
-    while client.sent:  # noqa: ASYNC110  (nothing but turns of the loop passes)
-        await asyncio.sleep(0)
-
-
-@asynccontextmanager
-async def serving(pumps: int) -> AsyncIterator[Service]:
-    service = Service(slow_loop(), pumps)
-    yield service
-    await service.end()
-
-
-EVENTS: list[Made] = [(PART, event(number)) for number in range(400)]
-"""200 ms of tiny entries."""
-
-INFLATING: list[Made] = [*((0.001, SLICE) for _ in range(60)), (PART, reject(1))]
-"""60 ms of zeros, and all for a reject."""
-
-REJECTS: list[Made] = [(PART, reject(number)) for number in range(400)]
-
-BOUND = QUANTUM + 6 * (TIME_SLICE + 2 * PART) + KAFKA
-"""What a neighbour may wait: the rest of a quantum that has begun, its own slice, and one for each way in, to Kafka and
-back. Without turns it is 12 pumps by 200 ms."""
-
-
-async def beside_bombs(service: Service, bombs: list[Made]) -> None:
-    """Two dozen bombers, one bomb after the other each, and a neighbour in a partition that it shares with two of them."""
-    stop = False
-
-    async def bomber(number: int) -> None:
-        client = service.client()
-        while not stop:
-            service.submit(client, number % len(service.pumps), *bombs)
-            await served_all(client)
-
-    bombers = [asyncio.create_task(bomber(number)) for number in range(2 * len(service.pumps))]
-    good = service.client()
-    for number in range(50):
-        await passes(service.loop, 0.010)
-        service.submit(good, 0, (0.0001, event(number)))
-        await served_all(good)
-    stop = True
-    await asyncio.gather(*bombers)
-    assert max(good.waits[2:]) <= BOUND, max(good.waits)  # the first comes with all the others' first
-
-
-@pytest.mark.parametrize("bombs", [EVENTS, INFLATING, REJECTS], ids=["tiny entries", "inflating", "rejects"])
-async def test_a_neighbour_waits_a_few_slices_beside(bombs: list[Made]) -> None:
-    async with serving(12) as service:
-        await beside_bombs(service, bombs)
-
-
-async def test_frames_of_one_age_are_finished_one_after_the_other() -> None:
-    """Each is six milliseconds of work; in turns all would be done when the last is."""
-    async with serving(4) as service:
-        clients = [service.client() for _ in range(4)]
-        for number, client in enumerate(clients):
-            service.submit(client, number, *((0.0001, event(n)) for n in range(60)))
-        await service.idle()
-        ends = sorted(client.ends[0] for client in clients)
-        for number, end in enumerate(ends, 1):
-            assert end <= number * 0.006 + KAFKA + 3 * (TIME_SLICE + 0.001), ends
 
 
 @pytest.fixture
