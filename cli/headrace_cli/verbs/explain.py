@@ -24,7 +24,7 @@ from headrace_cli.operating.parts import settings_class
 
 app = typer.Typer()
 _CLASSES = {name: f"session:{name.capitalize()}Session" for name in ("courier", "forward", "lumberjack")}
-_CLASSES |= {"logjam": "session:ProducerSession", "segment": "session.dialects:SegmentSession"}
+_CLASSES |= {"logjam": "session:ProducerSession", "segment": "session.conversation:SegmentSession"}
 
 
 def session_of(protocol: str) -> Any:
