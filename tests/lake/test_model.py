@@ -58,14 +58,14 @@ _list = Erase._list
 _ids_since = unlanded.ids_since
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 13),
-    "rows of a job that was shut out are not noted": (claim, "strays", lambda *_: {}, 10),
+    "rows of a job that was shut out are not noted": (claim, "strays", lambda *_: {}, 30),
     "a batch is not counted": (Position, "add", _only_landed, 2),
     "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 33),
     "the events table is not claimed": (fence, "EVENTS", "batches", 1),
     "ids are read since the oldest record alone": (unlanded, "ids_since", _without_the_horizon, 5),
-    "the ids of the table are not read": (unlanded, "oldest", lambda *_: 1 << 60, 8),
-    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 18),
-    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 48),
+    "the ids of the table are not read": (unlanded, "oldest", lambda *_: 1 << 60, 7),
+    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 20),
+    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 30),
     "two erasures list the same": (Erase, "_list", _listed_anyway, 23),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
