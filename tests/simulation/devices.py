@@ -285,8 +285,10 @@ class Account:
         lost: list[int] = []
         for at, numbers in enumerate(there):
             lost += set(range(1 if at else min(numbers), max(numbers))) - numbers
-        last = self.sockets[-1].life  # one before may have been stopped while Kafka stored nothing
-        read = [message for socket in self.sockets if socket.life is last for message in socket.taken]
+        last = self.sockets[
+            -1
+        ].life  # one before may have been stopped while Kafka stored nothing, and what is killed stores nothing
+        read = [message for socket in self.sockets if socket.life is last and not last.dead for message in socket.taken]
         if not self.refused and (gone := [number for number in map(number_of, read) if number not in self.stored]):
             return [f"{len(gone)} messages were read, and not stored: {sorted(gone)[:9]}"]
         if found == sorted(lost) or not shown:  # a start that its numbers do not show
