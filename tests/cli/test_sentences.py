@@ -70,7 +70,7 @@ FILES = {
         ("up --services forward,nonsense", 2, "--services nonsense: it is one of courier"),
         *(
             (f"up --any-port --kafka {broker}", 2, f"--kafka {broker}: expected HOST:PORT")
-            for broker in ("localhost", ":9092", "localhost:", "localhost:x")
+            for broker in ("localhost", ":9092", "localhost:", "localhost:99999", "localhost:x")
         ),
         ("up --any-port --kafka 127.0.0.1:1", 1, "127.0.0.1:1 cannot be reached (Connection refused): check --kafka."),
         ("validate spark", 2, "part spark: it is one of"),

@@ -120,7 +120,7 @@ async def _ask(settings: KafkaSettings) -> tuple[str, float]:
     except aiohttp.ClientSSLError as error:
         raise ValueError(f"{error}; is KAFKA__OAUTH_CA its CA?") from None
     if status != 200:
-        raise ValueError(f"status {status}: {text.replace(secret, '***')}")
+        raise ValueError(f"status {status}: {text.replace(secret, '***')[:200]}")
     try:
         found = json.loads(text)
         token, life = found["access_token"], float(found.get("expires_in", UNSAID_LIFE))

@@ -25,13 +25,14 @@ def networks(text: str) -> tuple[Network, ...]:
     return tuple(found)
 
 
-_BROKER = re.compile(r" *(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\],]+):[0-9]{1,5} *")
+_BROKER = re.compile(r" *(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\],]+):([0-9]{1,5}) *")
 
 
 def brokers(text: str) -> str:
     """Returns `text` if it is HOST:PORT, several separated by commas. Raises ValueError that names the first that is not."""
     for each in text.split(","):
-        if not _BROKER.fullmatch(each):
+        found = _BROKER.fullmatch(each)
+        if found is None or not 0 < int(found[2]) < 65_536:
             raise ValueError(f"{each.strip()!r} is not HOST:PORT (an IPv6 address in brackets)")
     return text
 
