@@ -182,7 +182,10 @@ REFUSED = [
     ("LAKE__DRIVER_MEMORY", "many", "should match pattern"),
     *(
         ("KAFKA__BOOTSTRAP_SERVERS", text, "^HEADRACE_KAFKA__BOOTSTRAP_SERVERS: ")
-        for text in ("", "kafka", "kafka:", ":9092", "kafka:x", "::1:9092", "[::g]:1", "a:1,", "PLAINTEXT://a:1")
+        for text in (
+            "", "kafka", "kafka:", ":9092", "kafka:99999", "kafka:0", "kafka:x", "::1:9092", "[::g]:1", "a:1,",
+            "PLAINTEXT://a:1", "a..b:1",
+        )
     ),
     # names near a setting's: a wrong name must not open a door silently
     ("FORWARD_SHARED_KEY", "k", r"HEADRACE_FORWARD__SHARED_KEY\b"),

@@ -34,6 +34,7 @@ def brokers(text: str) -> str:
         found = _BROKER.fullmatch(each)
         if found is None or not 0 < int(found[2]) < 65_536:
             raise ValueError(f"{each.strip()!r} is not HOST:PORT (an IPv6 address in brackets)")
+        found[1].encode("idna")  # raises what the resolver would, later, and which is no OSError
     return text
 
 
