@@ -15,7 +15,6 @@ from headrace_common.fairness.budget import FEW
 from headrace_common.fairness.scheduler import Lane
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.session.closed import CLOSED_SESSION
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
@@ -76,14 +75,6 @@ class Scripted(ByteSession):
         self._do("abandon", ticket)
 
     @override
-    def outgoing(self) -> bytes:
-        return b""
-
-    @override
-    def eof(self) -> None:
-        pass
-
-    @override
     def status(self) -> Status:
         return Status(partial_bytes=self.partial, waiting_bytes=self.waiting)
 
@@ -126,7 +117,7 @@ class Bench:
         self.session = Scripted()
         self.transport = Recorder()
         self.driver: Driver[ByteSession] = Driver(
-            receiver, PEER, self.session, CLOSED_SESSION, self.transport, lambda: 5.0
+            receiver, PEER, self.session, ByteSession(), self.transport, lambda: 5.0
         )
 
 

@@ -94,10 +94,6 @@ class ForwardSession(ByteSession):
         self._pending.stored(ticket, stored, whole)
 
     @override
-    def abandon(self, ticket: Ticket) -> None:
-        """Leaves the message in its place, where it never becomes whole: it and all after it stay unacknowledged."""
-
-    @override
     def outgoing(self) -> bytes:
         """Returns the acknowledgement of the oldest message, if that is durable. Skips durable messages that asked for none."""
         if self._handshake_replies:

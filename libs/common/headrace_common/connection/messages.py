@@ -18,12 +18,14 @@ from typing_extensions import override
 from headrace_common.connection.driver import OF_ONE_CLIENT, Driver, End, Transport
 from headrace_common.connection.lifetime import LazyTimer
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
-from headrace_common.session.closed import CLOSED_MESSAGE_SESSION
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
 STALL: Final = 1.0
 """Seconds without a stored frame, while frames wait, after which a socket is read on, up to the budgets: no client is served
 then, and those that get no answer drop what is not read."""
+
+CLOSED_SESSION: Final = MessageSession()
+"""Replaces the session of an ended conversation."""
 
 TOGETHER: Final = 16
 """Messages that are parsed in a slice before their frames are handed on and the budgets are asked again."""
@@ -54,9 +56,7 @@ class MessageConnection(Transport, Stoppable):
         self._receiver = receiver
         self._socket = socket
         self._loop = asyncio.get_running_loop()
-        self.driver: Driver[MessageSession] = Driver(
-            receiver, peer, session, CLOSED_MESSAGE_SESSION, self, self._loop.time
-        )
+        self.driver: Driver[MessageSession] = Driver(receiver, peer, session, CLOSED_SESSION, self, self._loop.time)
         self._unseen: deque[Message] = deque()  # read, not given to the session
         self._reading = True
         self._why: str | None = None  # why it closes, once it does

@@ -16,7 +16,6 @@ from headrace_common.connection.driver import Driver, End, Transport
 from headrace_common.connection.lifetime import Lifetime
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.closed import CLOSED_SESSION
 from headrace_common.session.interface import ByteSession, Peer
 
 MUCH: Final = 64 << 10
@@ -28,6 +27,9 @@ FIRST_LOOK: Final = 1
 
 DISCARD_REST: Final = 0.01
 """Seconds between two reads of what a client still sends on a connection that is closed: 25 MB/s of each."""
+
+CLOSED_SESSION: Final = ByteSession()
+"""Replaces the session of an ended conversation: frames that wait for Kafka keep no session's buffers."""
 
 OPEN, LINGERING, SETTLING, DRAINING, CLOSED = Phase
 """Names of their own: Python looks a member of an enum up by a call, and these are asked for with each frame."""

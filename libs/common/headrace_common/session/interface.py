@@ -186,32 +186,37 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     """Nothing has shown yet whether the peer asks for acknowledgements: its first message may not ask for one."""
 
 
-class Session(ABC):
-    """One client's conversation. The peer and every limit are constructor arguments.
+NOTHING: Final = Status()
+"""That of a session that holds nothing."""
+
+
+class Session:
+    """One client's conversation. The peer and every limit are constructor arguments. A session that overrides nothing takes
+    nothing and says nothing: such a one replaces the session of a conversation that has ended, and holds no buffers.
 
     The driver calls `frames` and `questions` after each input, including `tick` and `answered`: time alone may complete a
     frame. It calls `questions` also after a frame is stored as a whole, and after each write. Frames and questions
     have separate tickets.
     """
 
-    @abstractmethod
     def frames(self) -> Iterator[Frame]:
         """Hands out complete frames to publish, each once and in order."""
+        return iter(())
 
-    @abstractmethod
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         """Learns that the first `stored` parts of the frame are durable, on either topic. Frames may be stored in any order.
 
         `whole`: these are all its parts. No call for the same ticket follows `whole`.
         """
 
-    @abstractmethod
     def abandon(self, ticket: Ticket) -> None:
-        """Learns that the frame will not be stored. Neither it nor any later frame may be acknowledged; the conversation ends."""
+        """Learns that the frame will not be stored. Neither it nor any later frame may be acknowledged; the conversation ends.
+        One that waits in a `Ledger` never becomes whole, and holds up all after it.
+        """
 
-    @abstractmethod
     def status(self) -> Status:
         """Returns what it holds now. Takes less than a microsecond."""
+        return NOTHING
 
     def questions(self) -> Iterator[Question]:
         """Hands out questions to its service, each once and in order."""
@@ -225,14 +230,13 @@ class Session(ABC):
         """Returns the monotonic time in seconds of the next `tick`; None: never."""
         return None
 
-    def tick(self, now: float) -> None:  # noqa: B027  (most protocols need no time)
+    def tick(self, now: float) -> None:
         """Learns the time, and makes keep-alives and frames that are due. Raises `ProtocolError` when a handshake expires."""
 
 
 class ByteSession(Session):
     """A conversation over a stream of bytes. Whole input and one byte at a time give the same result."""
 
-    @abstractmethod
     def receive(self, data: bytes, now_ms: int) -> bool | None:
         """Takes bytes from the peer, split anywhere, at the Unix time `now_ms` in milliseconds. Returns True only if nothing has
         changed but that more frames are pending: not its deadline, nor what it says or asks, nor its status but for `idle`.
@@ -243,18 +247,17 @@ class ByteSession(Session):
         It does a bounded part of long work (inflating) and may leave the rest for later: see `Status.busy`.
         """
 
-    @abstractmethod
     def eof(self) -> None:
         """Learns that the peer has finished sending; pending frames are still acknowledged. Raises `ProtocolError` inside a
         frame.
         """
 
-    @abstractmethod
     def outgoing(self) -> bytes:
         """Returns the bytes of the next write: one acknowledgement, reply or keep-alive. Empty if none is due.
 
         Call it until it returns none.
         """
+        return b""
 
 
 class Message:
@@ -286,7 +289,6 @@ class MessageSession(Session):
     keeps only pending messages. Replies to one route keep the order of their messages; routes do not wait for each other.
     """
 
-    @abstractmethod
     def receive(self, message: Message, now_ms: int) -> None:
         """Takes one message, at the Unix time `now_ms` in milliseconds. Never raises for any message: one peer's fault must
         not end other peers' conversations. A faulty message is answered, quarantined or counted.
@@ -294,6 +296,6 @@ class MessageSession(Session):
         A message without parts means: continue with the input that waits (see `Status.busy`).
         """
 
-    @abstractmethod
     def outgoing(self) -> Reply | None:
         """Returns the next reply to send; None when there is none. Call it until it returns None."""
+        return None
