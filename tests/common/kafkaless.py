@@ -13,7 +13,6 @@ from aiokafka import errors
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.structs import TopicPartition
-from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import Account, Scheduler
@@ -26,7 +25,7 @@ from headrace_common.operations.settings import KafkaSettings, LimitSettings
 from headrace_common.publishing.in_flight import DeliveryListener, InFlightFrame
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
-from headrace_common.session.interface import Frame, Pause, Ticket, singly
+from headrace_common.session.interface import NO_BACKEND, Backend, Frame, Pause, Ticket, singly
 
 from tests.common.slowly import slow_loop
 from tests.contract.waiting import PATIENCE

@@ -155,11 +155,10 @@ EMPTY = b"\xc0"
 """A heartbeat."""
 Step = bytes | float | str
 CUT: list[Step] = [HALF, 9.9, "open", 0.7, "ended"]
-FRAME, IDLE = {"frame_time": 10.0}, {"idle_time": 60.0}
+FRAME = {"frame_time": 10.0}
 
 STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
     "half a frame, of an old connection": (FRAME, [100.0, *CUT]),
-    "half a frame, before it is idle": ({**FRAME, "idle_time": 500.0}, [100.0, *CUT]),
     "half a frame, before it is old": ({**FRAME, "connection_age": 3000.0}, [100.0, *CUT]),
     "bytes buy time": (FRAME, [LONG[:5], LONG[5 : 5 + 8192 * 5], 14.9, "open", 0.7, "ended"]),
     "what is parsed later begins when it comes": (
@@ -170,13 +169,9 @@ STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
     "half a frame goes on after a pause": (
         FRAME, [HALF, "pause", REST[:4], "open", REST[4:], "stored", "hears h", HALF, "pause", RECHECK, "ended"],
     ),
-    "silence and a pause": (IDLE, [data(), "stored", "pause", "open", data("b"), RECHECK, "stored", "hears b"]),
-    "a stop and a pause": (IDLE, [data(None), "stored", "stop", "pause", "open", data("b"), RECHECK, "stored", "hears b"]),
+    "a stop and a pause": ({}, [data(None), "stored", "stop", "pause", "open", data("b"), RECHECK, "stored", "hears b"]),
     "deaf, and a pause": (
-        IDLE, [data(), "stored", "deaf", "pause", "open", "reads", data("b"), RECHECK, "stored", "hears b"],
-    ),
-    "silence while nothing is pending": (
-        IDLE, [59.0, EMPTY, 59.0, "open", data(), 200.0, data("b"), "stored", "hears b", "open", 61.0, "ended"],
+        {}, [data(), "stored", "deaf", "pause", "open", "reads", data("b"), RECHECK, "stored", "hears b"],
     ),
     # Behind its first heartbeat a client may send what it will never send again.
     "age waits until it is known who asks": (
@@ -259,7 +254,7 @@ class Alone(ForwardSession):
 
 async def lived(seed: int, kind: type[ForwardSession]) -> AsyncIterator[tuple[object, ...]]:
     """What is seen of three connections after each step."""
-    made, chance = Bench(idle_time=20.0, connection_age=30 if seed % 3 == 0 else 0), random.Random(seed)
+    made, chance = Bench(connection_age=30 if seed % 3 == 0 else 0), random.Random(seed)
     if seed % 2:
         made.budget = made.receiver.budget = Budget(16 << 10, 4 << 10)
     peer = Peer("192.0.2.1", 1, "192.0.2.1")

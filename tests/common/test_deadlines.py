@@ -21,13 +21,13 @@ from headrace_common.connection.deadlines import (
 )
 from headrace_common.session.interface import Status
 
-LIMITS = TimeLimits(frame=60, idle=300, age=1000)
+LIMITS = TimeLimits(frame=60, age=1000)
 
 
 def situation(**changes: Any) -> Situation:
     said = {name: changes.pop(name) for name in Status.__struct_fields__ if name in changes}
     base: dict[str, Any] = {
-        "phase": Phase.OPEN, "reading": True, "partial": False, "behind": False, "outstanding": False,
+        "phase": Phase.OPEN, "reading": True, "partial": False, "behind": False,
         "crowded": False, "session": Status(**said),
     }  # fmt: skip
     return Situation(**{**base, **changes})
@@ -46,8 +46,7 @@ ROWS = [
     (Limit.FRAME_TIME, {"partial": True}, {"frame_began": 7.0, "last_byte": 7.0}, 67),
     (Limit.FRAME_TIME, {"partial": True}, {"frame_bytes": 10 * FRAME_TIME_BYTES, "last_byte": 1.0}, 70),
     (Limit.FRAME_TIME, {"partial": True, "crowded": True}, {"frame_bytes": 10 * FRAME_TIME_BYTES, "last_byte": 1.0}, 61),
-    (Limit.IDLE, {}, {"last_byte": 10.0}, 310),
-    (Limit.AGE, {"idle": False}, {"born": 2.0, "last_byte": 900.0}, 1002),
+    (Limit.AGE, {}, {"born": 2.0, "last_byte": 900.0}, 1002),
 ]  # fmt: skip
 
 

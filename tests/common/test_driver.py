@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from headrace_common.connection.backend import Backend, Caller
 from headrace_common.connection.driver import FAULT, Driver, End, Transport
 from headrace_common.connection.receiver_state import COLLECTED, Stoppable
 from headrace_common.fairness.budget import FEW
 from headrace_common.fairness.scheduler import Lane
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
+from headrace_common.session.interface import Backend, ByteSession, Caller, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
 from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state, until

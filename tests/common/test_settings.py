@@ -177,8 +177,8 @@ REFUSED = [
     ("LIMITS__EVENT_BYTES", "1.0001KiB", "valid integer"),
     ("LIMITS__EVENT_BYTES", "0.5KiB", "greater than or equal to 1024"),
     ("LIMITS__EVENT_BYTES", "MiB", "valid integer"),
-    ("LIMITS__IDLE_TIME", "5MiB", "5MiB has no unit of time: write seconds, or a number with ms, s, m, h or d"),
-    ("LIMITS__IDLE_TIME", "-5s", "valid number"),
+    ("LIMITS__CONNECTION_AGE", "5MiB", "5MiB has no unit of time: write seconds, or a number with ms, s, m, h or d"),
+    ("LIMITS__CONNECTION_AGE", "-5s", "valid number"),
     ("LAKE__DRIVER_MEMORY", "many", "should match pattern"),
     *(
         ("KAFKA__BOOTSTRAP_SERVERS", text, "^HEADRACE_KAFKA__BOOTSTRAP_SERVERS: ")
@@ -248,7 +248,7 @@ UNITS = [
         )
     ),
     *(
-        ("LIMITS__IDLE_TIME", text, value)
+        ("LIMITS__CONNECTION_AGE", text, value)
         for text, value in (
             ("90", 90), ("0.5", 0.5), ("500ms", 0.5), ("5s", 5), ("2m", 120), ("2 min", 120), ("1.5h", 5400), ("1d", 86_400),
         )

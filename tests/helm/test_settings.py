@@ -113,12 +113,12 @@ def settings(values: str, part: str = "forward") -> dict[str, Any]:
 def test_numbers_stay_numbers() -> None:
     """Helm's own `toString` writes 16777216 as 1.6777216e+07."""
     given = settings(
-        "receiverDefaults: {settings: {limits: {process_budget: 1073741824, drain_time: 0.5, idle_time: 86400}},"
+        "receiverDefaults: {settings: {limits: {process_budget: 1073741824, drain_time: 0.5, connection_age: 86400}},"
         " resources: {limits: {memory: 3Gi}}}"
     )
     assert given["HEADRACE_LIMITS__PROCESS_BUDGET"] == "1073741824"
     assert given["HEADRACE_LIMITS__DRAIN_TIME"] == "0.5"
-    assert given["HEADRACE_LIMITS__IDLE_TIME"] == "86400"
+    assert given["HEADRACE_LIMITS__CONNECTION_AGE"] == "86400"
 
 
 def test_text_stays_text() -> None:

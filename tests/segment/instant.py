@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
-from headrace_common.connection.backend import Caller
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import ByteSession, Peer, Ticket
+from headrace_common.session.interface import ByteSession, Caller, Peer, Ticket
 from headrace_segment.appending import Appending
 from headrace_segment.events import BlockFrame
 from headrace_segment.questions import (

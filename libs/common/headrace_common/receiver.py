@@ -6,8 +6,6 @@ the names of `session` and `record` from there: these rooms know no socket, cloc
 
 from __future__ import annotations
 
-from headrace_common.connection.backend import Backend as Backend
-from headrace_common.connection.backend import Caller as Caller
 from headrace_common.connection.messages import MessageConnection as MessageConnection
 from headrace_common.connection.messages import MessageSocket as MessageSocket
 from headrace_common.listening.endpoint import Endpoint as Endpoint
@@ -59,7 +57,9 @@ from headrace_common.session.inflate import inflate_gzip as inflate_gzip
 from headrace_common.session.inflate import inflate_stream as inflate_stream
 from headrace_common.session.inflate import inflate_zlib as inflate_zlib
 from headrace_common.session.interface import PAUSE as PAUSE
+from headrace_common.session.interface import Backend as Backend
 from headrace_common.session.interface import ByteSession as ByteSession
+from headrace_common.session.interface import Caller as Caller
 from headrace_common.session.interface import Frame as Frame
 from headrace_common.session.interface import Message as Message
 from headrace_common.session.interface import MessageSession as MessageSession

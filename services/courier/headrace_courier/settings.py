@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, ServiceSettings
-from headrace_common.operations.variables import Bytes, Seconds
+from headrace_common.operations.variables import Bytes
 from pydantic import Field
 
 PORT = 5043
@@ -17,11 +17,6 @@ class CourierLimits(LimitSettings):
         10 * MIB,
         ge=KIB,
         description="Maximum announced size of a message, or of an EVNT's stream; log-courier has the same limit.",
-    )
-    idle_time: Seconds = Field(
-        1_900,
-        ge=0,
-        description="Close a connection after this much silence; 0: never. The slowest client pings every 1,800 s.",
     )
 
 

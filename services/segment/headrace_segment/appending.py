@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headrace_common.connection.backend import Caller
+from headrace_common.session.interface import Caller
 
 from headrace_segment.questions import (
     AppendBlock,

@@ -26,16 +26,15 @@ LINGERED    LINGERING                     LINGER_SILENCE after its last byte; LI
 DRAINED     DRAINING                      DRAIN_TIME after it began
 FRAME_TIME  OPEN, reading, half a frame   LIMITS__FRAME_TIME after the frame began, plus 1 s for each 8 KiB; while the
                                           budget is crowded, at most LIMITS__FRAME_TIME after its last byte
-IDLE        OPEN, reading, idle           LIMITS__IDLE_TIME after its last byte
 AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, after the connection began
             frames
 ==========  ============================  =======================================================================
 
-Besides, a connection may make way for a newcomer (`headrace_common.connection.places`).
+A silent peer costs a place until a newcomer needs it: a connection may make way (`headrace_common.connection.places`).
 
-FRAME_TIME, IDLE and AGE do not run while this process does not read (`ConnectionTimes.shift`). After a pause of the whole
-process, each limit is checked once more. IDLE and AGE never apply to a peer that has sent something without asking for an
-acknowledgement; AGE also not while that is unknown.
+FRAME_TIME does not run while this process does not read (`ConnectionTimes.shift`). After a pause of the whole process, each
+limit is checked once more. AGE never applies to a peer that has sent something without asking for an acknowledgement, nor while
+that is unknown.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ class Limit(Enum):
     LINGERED = auto()
     DRAINED = auto()
     FRAME_TIME = auto()
-    IDLE = auto()
     AGE = auto()
 
 
@@ -84,7 +82,6 @@ class TimeLimits:
     """Limits in seconds; 0 means none. `age` includes this connection's jitter."""
 
     frame: float
-    idle: float
     age: float
 
 
@@ -126,8 +123,6 @@ class Situation:
     """Part of a frame has arrived, or bytes that are not parsed yet."""
     behind: bool
     """Bytes wait to be parsed."""
-    outstanding: bool
-    """Frames are pending, or questions not answered."""
     crowded: bool
     """Unfinished frames have used up their share of the budget."""
     session: Status
@@ -169,9 +164,5 @@ def _rules(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits) ->
             yield clocks.frame_began + limits.frame + earned, Limit.FRAME_TIME, True
             # A silent frame may use up the time that its bytes have earned only while it blocks no other connection.
             yield clocks.last_byte + limits.frame, Limit.FRAME_TIME, situation.crowded
-        if not session.unacknowledgeable:
-            if limits.idle:
-                idle = session.idle and not (situation.outstanding or partial)
-                yield clocks.last_byte + limits.idle, Limit.IDLE, idle
-            if limits.age and not session.undecided:
-                yield old_from(clocks, limits), Limit.AGE, not partial
+        if limits.age and not (session.unacknowledgeable or session.undecided):
+            yield old_from(clocks, limits), Limit.AGE, not partial

@@ -12,7 +12,6 @@ from typing import Final, Generic, TypeVar
 
 from typing_extensions import override
 
-from headrace_common.connection.backend import Caller
 from headrace_common.connection.deadlines import ConnectionTimes
 from headrace_common.connection.places import Place
 from headrace_common.connection.receiver_state import ReceiverState
@@ -20,7 +19,7 @@ from headrace_common.fairness.budget import FEW, Reader
 from headrace_common.fairness.scheduler import Lane, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.publishing.in_flight import DeliveryListener
-from headrace_common.session.interface import Peer, Session, Ticket
+from headrace_common.session.interface import Caller, Peer, Session, Ticket
 
 S = TypeVar("S", bound=Session)
 

@@ -14,7 +14,7 @@ from headrace_common.operations.tasks import stood_still
 from headrace_common.session.interface import ByteSession
 
 RECHECK: Final = 0.5
-"""Seconds until a deadline that has passed without effect is looked at again: due to close, but not idle."""
+"""Seconds until a deadline that has passed without effect is looked at again: due to close for its age, but inside a frame."""
 
 
 class LazyTimer:
@@ -112,8 +112,8 @@ class Lifetime:
         self._input = bytes_in
         self._budget = receiver.budget
         self._clocks = driver.clocks
-        self._limits = TimeLimits(receiver.limits.frame_time, receiver.limits.idle_time, receiver.age())
-        self._always = bool(self._limits.idle or self._limits.age)  # a limit applies also between frames
+        self._limits = TimeLimits(receiver.limits.frame_time, receiver.age())
+        self._always = bool(self._limits.age)  # a limit applies also between frames
         self.old_from = old_from(driver.clocks, self._limits)
         """When the connection has reached its age."""
         self._loop = asyncio.get_running_loop()
@@ -160,7 +160,6 @@ class Lifetime:
             reading=self._input.reading,
             partial=self._driver.partial_bytes > 0,
             behind=self._input.is_behind(),
-            outstanding=self._driver.outstanding > 0,
             crowded=self._budget.crowded,
             session=self._driver.session.status(),
         )

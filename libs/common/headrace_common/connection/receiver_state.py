@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.connection.places import Places
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import TOLD, Scheduler
@@ -20,7 +19,7 @@ from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.publisher import Publisher
-from headrace_common.session.interface import Peer
+from headrace_common.session.interface import NO_BACKEND, Backend, Peer
 
 CONNECTIONS: Final = "LIMITS__CONNECTIONS"
 

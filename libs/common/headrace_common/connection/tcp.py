@@ -34,7 +34,7 @@ CLOSED_SESSION: Final = ByteSession()
 OPEN, LINGERING, SETTLING, DRAINING, CLOSED = Phase
 """Names of their own: Python looks a member of an enum up by a call, and these are asked for with each frame."""
 
-REASONS: Final = {Limit.UNREAD: "deaf", Limit.LINGERED: "drain", Limit.IDLE: "idle", Limit.AGE: "age"}
+REASONS: Final = {Limit.UNREAD: "deaf", Limit.LINGERED: "drain", Limit.AGE: "age"}
 """Why a connection ends that has passed a limit: the metric's label."""
 
 

@@ -168,12 +168,12 @@ class ReceiverMetrics(Catalogue):
         self.connections_opened = self.counter("connections_opened", "Connections accepted since start.")
         self.connections_closed = self.counter(
             "connections_closed",
-            "Connections closed, by reason: peer, idle, age and drain are ordinary; handshake is one that ended before TLS or a "
+            "Connections closed, by reason: peer, age and drain are ordinary; handshake is one that ended before TLS or a "
             "PROXY header was through, such as a balancer's look at the port; protocol_error is the client's fault, deaf a "
             "client that stopped reading, silent one that was idle and made way for another, abandoned Kafka's fault, "
             "internal a bug in Headrace, with a stack in its log.",
             ("why",),
-            ("peer", "idle", "age", "drain", "handshake", "protocol_error", "deaf", "silent", "abandoned", "internal"),
+            ("peer", "age", "drain", "handshake", "protocol_error", "deaf", "silent", "abandoned", "internal"),
         )
         self.bytes_received = self.loop_counter("received_bytes", "Bytes read from clients.")
         self.events_acknowledgeable = self.loop_counter(

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headrace_common.connection.backend import NO_BACKEND, Backend
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings
 from headrace_common.operations.tasks import Tasks
+from headrace_common.session.interface import NO_BACKEND, Backend
 
 S = TypeVar("S", bound=ServiceSettings)
 

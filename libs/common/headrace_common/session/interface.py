@@ -157,6 +157,38 @@ class Question(Protocol):
         """
 
 
+class Caller(ABC):
+    """A connection, as its service sees it. No method blocks or raises, not even after the connection has ended."""
+
+    peer: Peer
+
+    @abstractmethod
+    def answered(self, ticket: Ticket, answer: object) -> None:
+        """Answers a question; call it once for each. The question's bytes leave the budgets now."""
+
+    @abstractmethod
+    def end(self, why: str) -> None:
+        """Ends the conversation; pending frames are still acknowledged. `why` is the metric's label."""
+
+
+class Backend:
+    """A service's own state, which its sessions question. Must not block or raise. This one is that of sessions that ask
+    nothing.
+    """
+
+    def ask(self, question: Question, caller: Caller) -> None:
+        """Answers with `Caller.answered`, now or later. A connection that ends or drains waits for the answer. No deadline
+        of the connection applies to it; the service bounds it.
+        """
+        raise AssertionError(f"no backend answers {question!r}")
+
+    def ended(self, caller: Caller) -> None:
+        """Learns that the conversation has ended. Must answer its open questions, or the budgets never get their bytes back."""
+
+
+NO_BACKEND: Final = Backend()
+
+
 class Status(msgspec.Struct, frozen=True, gc=False):
     """The state of a session: the bytes it holds, and whether ending its conversation now would lose anything.
 
@@ -175,9 +207,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     """It holds input that it has not parsed. Feed it empty input in a later slice, as the budgets allow."""
 
     idle: bool = True
-    """Nothing is pending and no frame is incomplete: the connection may then close for LIMITS__IDLE_TIME. It also counts what is
-    pending itself, and settles first.
-    """
+    """Nothing is pending, and no frame is incomplete."""
 
     unacknowledgeable: bool = False
     """The peer has sent something without asking for an acknowledgement: closing could lose bytes on their way."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka.errors import KafkaError
-from headrace_common.connection.backend import Caller
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.log import Log
+from headrace_common.session.interface import Caller
 
 from headrace_segment.questions import (
     BytesRead,

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from aiokafka.errors import KafkaError
-from headrace_common.connection.backend import Backend, Caller
 from headrace_common.kafka.client import Topic, describe, explain
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.service.parts import OwnParts, Runtime
-from headrace_common.session.interface import Question
+from headrace_common.session.interface import Backend, Caller, Question
 from typing_extensions import override
 
 from headrace_segment.appending import Question as Asks

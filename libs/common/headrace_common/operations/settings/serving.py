@@ -77,7 +77,6 @@ class LimitSettings(Section):
         3 * MIB, ge=KIB, description="Maximum size of one event as stored; larger ones go to quarantine."
     )
     inflated_bytes: Bytes = Field(64 * MIB, ge=KIB, description="Maximum size of one frame after inflating.")
-    idle_time: Seconds = Field(0, ge=0, description="Close a connection after this much silence; 0: never.")
     connection_age: Seconds = Field(
         3600,
         ge=0,
