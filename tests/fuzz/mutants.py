@@ -78,6 +78,6 @@ MUTANTS: Final = (
     Mutant("a-body-more", "headrace_logjam.wire", "if size > limits.event:", "if size > limits.event + 1:", "logjam"),
     Mutant("created-before-started", "headrace_logjam.events", "if started is not None and", "if created_ms == 0 and started is not None and", "logjam"),
     Mutant("a-name-is-none", "headrace_logjam.events", "if fields.named else unique_id()", "if not fields.named else unique_id()", "logjam"),
-    Mutant("level-before", "headrace_segment.events", "yield self.before + at, era + _packed(self.before + at)", "yield self.before + at, era + _packed(self.before + start)", "segment"),
+    Mutant("level-before", "headrace_segment.events", "yield self.before + at, _packed(self.before + at)", "yield self.before + at, _packed(self.before + start)", "segment"),
     Mutant("an-event-more", "headrace_segment.events", "if len(data) > limit:", "if len(data) > limit + 1:", "segment"),
 )

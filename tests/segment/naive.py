@@ -35,9 +35,7 @@ class Naive:
             return None
         if there is None:
             return "there is no such segment"
-        if isinstance(record, records.Delete):
-            del self.segments[name]
-        elif isinstance(record, records.Seal):
+        if isinstance(record, records.Seal):
             there.sealed = True
         elif isinstance(record, records.Truncate):
             if not there.start < record.offset <= len(there.content):

@@ -65,8 +65,4 @@ def truncate(offset: int, segment: str = "a") -> bytes:
     return say(said.TruncateSegment(REQUEST, segment, offset))
 
 
-def delete(segment: str = "a", request: int = REQUEST) -> bytes:
-    return say(said.DeleteSegment(request, segment))
-
-
 KEEP_ALIVE = say(said.KeepAlive())

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_segment.store import records
-from headrace_segment.store.checkpoint import checkpoint
-from headrace_segment.store.fold import Fold
 
 from tests.ids import hashed
 from tests.segment import speaking
 from tests.segment.instant import Driven, drive
 from tests.segment.recorded import W1
 from tests.segment.speaking import block, event, events, over_the_end
-from tests.segment.speaking_today import append, create, setup
+from tests.segment.speaking_today import append, setup
 from tests.segment.test_today_session import Talk, created
 
 TWENTY = json.loads((Path(__file__).parent / "ids.json").read_text())
@@ -84,39 +81,3 @@ def test_numbers_may_skip_and_no_two_events_share_one() -> None:
     talk.hear(setup(), append(9, b"x", b"x"), append(12, b"x", b"x", b"x"), append(20, b"x"))
     expected = [by_the_rule("a", W1, number, b"x") for number in (8, 9, 10, 11, 12, 20)]
     assert [event.id for event in talk.outcome.events] == expected
-
-
-def test_a_writer_that_begins_anew_makes_none_of_its_earlier_ids() -> None:
-    """It may go on with its numbers, and its levels begin anew: another event with the same bytes would be taken for a resend."""
-    store, talk = created()
-    talk.hear(setup(), append(3, b"x", b"x", b"x"))
-    store.append("a", records.Delete())
-    anew = Talk(store)
-    anew.hear(create(), setup(), append(6, b"x", b"x", b"x"))
-    resent = Talk(store)
-    store.append("a", records.Delete())
-    resent.hear(create(), setup(), append(6, b"x", b"x", b"x"))
-    ids = [event.id for each in (talk, anew, resent) for event in each.outcome.events]
-    assert len(set(ids)) == 9
-
-
-def test_a_writer_in_bytes_that_begins_anew_makes_none_of_its_earlier_ids() -> None:
-    driven = Driven()
-    for _ in range(3):
-        driven.hear(speaking.setup(), block(0, events(b"x", b"x")))
-        driven.store.append("a", records.Delete())
-        driven = Driven(driven.store, outcome=driven.outcome)
-    assert len({each.id for each in driven.outcome.events}) == len(driven.outcome.events) == 6
-
-
-def test_a_checkpoint_keeps_that_a_segment_was_deleted() -> None:
-    store, talk = created()
-    talk.hear(setup(), append(1, b"x"))
-    store.append("a", records.Delete())
-    begun = Fold(store.fold.next_offset)
-    for part in checkpoint(store.fold):
-        begun.apply(begun.next_offset, "", part, 0)
-    store.fold = store.appending.fold = begun
-    again = Talk(store)
-    again.hear(create(), setup(), append(1, b"x"))
-    assert again.outcome.events[0].id not in [by_the_rule("a", W1, 1, b"x"), talk.outcome.events[0].id]

@@ -1,4 +1,4 @@
-"""Who may seal, truncate and delete segments."""
+"""Who may seal and truncate segments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace_segment.settings import SegmentSection
 from headrace_segment.wire import messages as said
 
 from tests.segment.instant import LIMITS, InstantStore
-from tests.segment.speaking_today import HELLO, REQUEST, create, delete, info, read, seal, setup, truncate
+from tests.segment.speaking_today import HELLO, REQUEST, create, info, read, seal, setup, truncate
 from tests.segment.test_today_session import Talk
 
 HERE, AWAY = Peer("127.0.0.1", 1, "127.0.0.1"), Peer("192.0.2.7", 1, "192.0.2.7")
@@ -42,7 +42,7 @@ def test_who_may_not_hears_so_and_nothing_changes() -> None:
     away.session = SegmentSession(AWAY, LIMITS)
     away.hear(HELLO)
     assert away.says(create()) == [said.SegmentCreated(REQUEST, "a")]
-    asked = {"sealSegment": seal(), "truncateSegment": truncate(0), "deleteSegment": delete()}
+    asked = {"sealSegment": seal(), "truncateSegment": truncate(0)}
     for name, request in asked.items():
         assert away.says(request) == [said.OperationUnsupported(REQUEST, name)]
     assert store.fold.segments["a"].sealed is False

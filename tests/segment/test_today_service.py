@@ -17,7 +17,6 @@ from tests.segment.speaking_today import (
     REQUEST,
     append,
     create,
-    delete,
     info,
     read,
     seal,
@@ -55,8 +54,6 @@ async def test_the_life_of_a_segment(service: Receiver, name: str) -> None:
         assert await client.ask(read(name, 35)) == said.SegmentRead(name, 35, False, True, b"", REQUEST)
         found = await client.ask(info(name))
         assert (found.exists, found.sealed, found.length, found.start) == (True, True, 35, 11)
-        assert await client.ask(delete(name)) == said.SegmentDeleted(REQUEST, name)
-        assert await client.ask(read(name)) == said.NoSuchSegment(REQUEST, name, "", 0)
     there = {(record["ce_subject"], record.value) for record in await events(service.kafka)}
     assert {(name, b"one"), (name, b"two"), (name, b"three")} <= there
 

@@ -98,7 +98,7 @@ def test_original_blocks(name: str, blocks: list[tuple[bytes, int, bytes]]) -> N
 
 # Today's dialect
 
-NOT_SPOKEN = {"auth_token_check_failed", "conditional_check_failed", "error_message", "wrong_host"}
+NOT_SPOKEN = {"auth_token_check_failed", "conditional_check_failed", "error_message", "segment_deleted", "wrong_host"}
 """We never send them, and a client does not."""
 
 TODAY_REPLIES: dict[str, Any] = {
@@ -111,7 +111,6 @@ TODAY_REPLIES: dict[str, Any] = {
     "segment_created": today.SegmentCreated(REQUEST, SEGMENT),
     "segment_sealed": today.SegmentSealed(REQUEST, SEGMENT),
     "segment_truncated": today.SegmentTruncated(REQUEST, SEGMENT),
-    "segment_deleted": today.SegmentDeleted(REQUEST, SEGMENT),
     "segment_is_sealed": today.SegmentIsSealed(REQUEST, SEGMENT, "", 4096),
     "segment_already_exists": today.SegmentAlreadyExists(REQUEST, SEGMENT),
     "no_such_segment": today.NoSuchSegment(REQUEST, SEGMENT),
@@ -142,7 +141,7 @@ TODAY_REQUESTS: dict[str, list[Any]] = {
     "create_segment": [today.CreateSegment(REQUEST, SEGMENT, 0, 0)],
     "seal_segment": [today.SealSegment(REQUEST, SEGMENT)],
     "truncate_segment": [today.TruncateSegment(REQUEST, SEGMENT, 13)],
-    "delete_segment": [today.DeleteSegment(REQUEST, SEGMENT)],
+    "delete_segment": [Unsupported(REQUEST, 30)],
 }
 
 

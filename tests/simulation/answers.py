@@ -31,17 +31,16 @@ CHANGES: Final[dict[type, tuple[type, type]]] = {
     today.CreateSegment: (records.Create, today.SegmentCreated),
     today.SealSegment: (records.Seal, today.SegmentSealed),
     today.TruncateSegment: (records.Truncate, today.SegmentTruncated),
-    today.DeleteSegment: (records.Delete, today.SegmentDeleted),
 }
 """By request: its record, and the answer when that counts."""
 
 
 @dataclass(frozen=True)
 class State:
-    """A segment from a version on. `life`: how often it was made until then; 0: it is not there. `levels`: of its writers."""
+    """A segment from a version on. `levels`: of its writers."""
 
     version: int
-    life: int = 0
+    exists: bool = False
     start: int = 0
     length: int = 0
     sealed: bool = False
@@ -96,10 +95,9 @@ class SegmentLog:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._naive = Naive()
-        self._lives: Counter[str] = Counter()
         self.states: dict[str, list[State]] = defaultdict(lambda: [State(0)])
         self.facts: dict[str, list[Fact]] = defaultdict(list)
-        self.contents: dict[tuple[str, int], bytes] = {}
+        self.contents: dict[str, bytes] = {}
         self.sessions: dict[tuple[str, bytes], list[Session]] = defaultdict(list)
         """By segment and writer."""
         self._ids: dict[tuple[str, str, bytes], set[bytes]] = defaultdict(set)
@@ -113,17 +111,14 @@ class SegmentLog:
             self._event(record)
 
     def _record(self, name: str, record: Any) -> None:
-        before = self._naive.segments.get(name)
         if (why := self._naive.apply(name, record)) is not None:
             self._world.oracle.fails(f"{name} has {record!r:.100} in the log, and {why}")
         there, version = self._naive.segments.get(name), len(self._world.broker.log)
         if there is None:
             state = State(version)
         else:
-            self._lives[name] += there is not before
-            levels = dict(there.levels)
-            state = State(version, self._lives[name], there.start, len(there.content), there.sealed, levels)
-            self.contents[name, state.life] = there.content
+            state = State(version, True, there.start, len(there.content), there.sealed, dict(there.levels))
+            self.contents[name] = there.content
         self.states[name].append(state)
         self.facts[name].append(Fact(version, record, state.length))
         if isinstance(record, records.Block):
@@ -227,15 +222,15 @@ class Talk:
                 if more and (not hasattr(answer, "data") or answer.data):
                     return state.version
                 ended = self._log.between(asked.segment, state.version, version)
-                if not kept or any(self._ends_so(answer, each) for each in ended if each.life == state.life):
+                if not kept or any(self._ends_so(answer, each) for each in ended):
                     return state.version
         return None
 
     def _is_so(self, answer: Any, request: Any, name: str, state: State) -> bool:
         """Whether it is what a read, or a question about a segment, is answered in this state."""
         if isinstance(answer, today.NoSuchSegment | original.NoSuchSegment):
-            return not state.life
-        if not state.life:
+            return not state.exists
+        if not state.exists:
             return False
         if isinstance(answer, today.SegmentInfo):
             told = answer.start, answer.length, answer.sealed, answer.exists, answer.deleted
@@ -244,7 +239,7 @@ class Talk:
             return request.offset < answer.start == state.start
         if not isinstance(answer, today.SegmentRead | original.SegmentRead) or answer.offset != request.offset:
             return False
-        data = self._log.contents[name, state.life][answer.offset : answer.offset + len(answer.data)]
+        data = self._log.contents[name][answer.offset : answer.offset + len(answer.data)]
         return answer.offset >= state.start and data == answer.data and len(data) <= request.length
 
     @staticmethod
@@ -264,10 +259,10 @@ class Talk:
             return None
         numbering = records.Numbering.EVENTS if isinstance(request, today.SetupAppend) else records.Numbering.BYTES
         for state in self._log.between(asked.segment, asked.version, version):
-            if refused and not state.life:
+            if refused and not state.exists:
                 self._opened[request.writer] = asked.segment, asked.version
                 return state.version
-            if not refused and state.life and state.levels.get(request.writer, numbering.first) == answer.level:
+            if not refused and state.exists and state.levels.get(request.writer, numbering.first) == answer.level:
                 self._opened[request.writer] = asked.segment, asked.version
                 self._levels[request.writer] = answer.level
                 session = Session(asked.segment, asked.version, version, self._wrote, self._sessions)
@@ -282,8 +277,6 @@ class Talk:
         states = self._log.between(name, since, version)
         if isinstance(answer, today.SegmentIsSealed | original.SegmentIsSealed):
             return next((each.version for each in states if each.sealed), None)
-        if isinstance(answer, today.NoSuchSegment | original.NoSuchSegment):
-            return next((each.version for each in states if not each.life), None)
         if not isinstance(answer, today.DataAppended | original.DataAppended) or answer.writer != writer:
             return None
         stored = [
@@ -313,11 +306,11 @@ class Talk:
                     return fact.version
         for state in states:
             so = {
-                today.NoSuchSegment: not state.life,
-                today.SegmentAlreadyExists: state.life > 0,
-                today.SegmentIsTruncated: state.life > 0 and not 0 <= offset <= state.length,
+                today.NoSuchSegment: not state.exists,
+                today.SegmentAlreadyExists: state.exists,
+                today.SegmentIsTruncated: state.exists and not 0 <= offset <= state.length,
                 today.SegmentSealed: state.sealed,
-                today.SegmentTruncated: state.life > 0 and offset <= state.start,
+                today.SegmentTruncated: state.exists and offset <= state.start,
             }
             if so.get(type(answer)):
                 return state.version

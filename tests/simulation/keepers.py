@@ -1,4 +1,4 @@
-"""Clients that make, seal, truncate and delete segments, and use them meanwhile."""
+"""Clients that make, seal and truncate segments, and use them meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITERS = W1, W1[8:] + W1[8:]
 
 
 class Keeper(Client):
-    """Makes, seals, truncates and deletes segments, appends to them and reads them, beside others that do the same with the same
+    """Makes, seals and truncates segments, appends to them and reads them, beside others that do the same with the same
     writers. In today's dialect; or, as far as that has words for it, in the original one.
     """
 
@@ -103,9 +103,8 @@ class Keeper(Client):
             today.CreateSegment(number, segment, 0, 0),
             today.TruncateSegment(number, segment, offset),
             today.SealSegment(number, segment),
-            today.DeleteSegment(number, segment),
         )
-        (chosen,) = chance.choices(requests, (8, 4, 6, 4, 1, 3))
+        (chosen,) = chance.choices(requests, (8, 4, 6, 4, 1))
         return speaking_today.say(chosen)
 
     async def _appends(self, client: Judged) -> None:
@@ -143,9 +142,7 @@ class Keeper(Client):
             self._blocks.append((session, level, speaking.events(*data)))
             client.say(speaking_today.append(level, *data, writer=writer, request=number))
         self._sessions[writer] = segment, session, level
-        answer = await self._answers(client, {number})
-        if isinstance(answer, today.NoSuchSegment):
-            self._sessions.pop(writer, None)
+        await self._answers(client, {number})
 
     async def _appends_bytes(self, client: Judged, segment: str, session: int, level: int, writer: bytes) -> None:
         chance = self.chance

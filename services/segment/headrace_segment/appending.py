@@ -30,11 +30,11 @@ from headrace_segment.questions import (
     Refused,
 )
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.records import Block, Claim, Create, Delete, Numbering, Record, Seal, Truncate
+from headrace_segment.store.records import Block, Claim, Create, Numbering, Record, Seal, Truncate
 
 Question = OpenSession | AppendBlock | ChangeSegment
 Answer = Opened | Appended | Refused | Changed | LimitExceeded
-RECORDS: Final = Claim | Block | Create | Seal | Truncate | Delete
+RECORDS: Final = Claim | Block | Create | Seal | Truncate
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -138,9 +138,6 @@ class Appending:
                 answers.append((asked, asked.done or Changed()))
             elif question is not None and asked.caller is not None:
                 answers.append((asked, self._opened(question, asked.caller)))
-            if isinstance(asked.record, Delete):
-                for key in [key for key in self._sessions if key[0] == asked.segment]:
-                    self._forget(key)
         for asked, answer in answers:
             asked.answer(answer)
         return taken
@@ -222,11 +219,10 @@ class Appending:
     ) -> Block | Appended | Refused:
         """A repeat comes first: stored blocks are stored, sealed or not."""
         key = block.segment, block.writer
-        segment, session = self.fold.segments.get(block.segment), self._sessions.get(key)
-        if segment is None:
-            return Refused(Refusal.NO_SEGMENT)
+        session = self._sessions.get(key)
         if session is None or session.caller is not caller:
             return Refused(Refusal.SESSION)
+        segment = self.fold.segments[block.segment]
         writer = segment.writers.get(block.writer)
         level = levels.get(key, writer.level if writer else session.numbering.first)
         if block.after <= level:
@@ -260,7 +256,7 @@ class Appending:
         self._by_caller.setdefault(caller, set()).add(key)
         if before is not None and before.caller is not caller:
             before.caller.end("taken_over")
-        return Opened(writer.level if writer else question.numbering.first, segment.era)
+        return Opened(writer.level if writer else question.numbering.first)
 
     def _changed(self, question: ChangeSegment) -> Record | Changed | Refused | LimitExceeded:
         name, change = question.segment, question.change

@@ -57,9 +57,7 @@ it is."""
 
 @dataclass(slots=True)  # not frozen: one for each block
 class Run(ABC):
-    """Bytes of a segment that bring a writer from one level to another: `count` events of it. Events of writers of different
-    `era` are never the same.
-    """
+    """Bytes of a segment that bring a writer from one level to another: `count` events of it."""
 
     segment: str
     writer: bytes
@@ -67,7 +65,6 @@ class Run(ABC):
     after: int
     data: bytes
     count: int
-    era: int = 0
 
     @abstractmethod
     def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
@@ -81,17 +78,17 @@ class ByteRun(Run):
     """Whole Event messages. Levels count their bytes, header included."""
 
     @staticmethod
-    def of(segment: str, writer: bytes, before: int, data: bytes, count: int, era: int) -> ByteRun:
+    def of(segment: str, writer: bytes, before: int, data: bytes, count: int) -> ByteRun:
         """Returns the run that begins at level `before`."""
-        return ByteRun(segment, writer, before, before + len(data), data, count, era)
+        return ByteRun(segment, writer, before, before + len(data), data, count)
 
     @override
     def events(self) -> Iterator[tuple[int, bytes, bytes]]:
-        at, era = 0, _era(self.era)
+        at = 0
         while at < len(self.data):
             _, body = HEADER.unpack_from(self.data, at)
             start, at = at + HEADER.size, at + HEADER.size + body
-            yield self.before + at, era + _packed(self.before + at), self.data[start:at]
+            yield self.before + at, _packed(self.before + at), self.data[start:at]
 
     def beyond(self, level: int) -> ByteRun | None:
         """Returns the part of it above `level`; None if `level` lies within an event."""
@@ -100,9 +97,7 @@ class ByteRun(Run):
             _, body = HEADER.unpack_from(self.data, at)
             at, count = at + HEADER.size + body, count - 1
         return (
-            ByteRun.of(self.segment, self.writer, level, self.data[at:], count, self.era)
-            if self.before + at == level
-            else None
+            ByteRun.of(self.segment, self.writer, level, self.data[at:], count) if self.before + at == level else None
         )
 
 
@@ -127,16 +122,15 @@ class EventRun(Run):
                 break
             if framed % SLICE == 0:
                 yield PAUSE
-        era = _era(self.era)
         if not framed:
-            yield self.after, era + _packed(self.after), data
+            yield self.after, _packed(self.after), data
             return
         named = framed == self.count <= self.after - self.before
         at, level = 0, self.after - framed
         while at < size:
             _, body = unpack(data, at)
             start, at, level = at + header, at + header + body, level + 1
-            yield (level, era + _packed(level), data[start:at]) if named else (self.after, None, data[start:at])
+            yield (level, _packed(level), data[start:at]) if named else (self.after, None, data[start:at])
 
 
 class BlockFrame(Frame):
@@ -223,11 +217,6 @@ def _about(run: Run) -> bytes:
 def envelope(peer: Peer, segment: str) -> Envelope:
     """Returns the attributes that the events of one peer in one segment have in common."""
     return Envelope(PROTOCOL, source(PROTOCOL, peer.identity), segment, content_type=OCTETS)
-
-
-def _era(number: int) -> bytes:
-    """Returns the beginning of its writers' names of events."""
-    return _packed(number) if number else b""
 
 
 def _packed(number: int) -> bytes:

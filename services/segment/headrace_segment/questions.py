@@ -73,7 +73,7 @@ class RepliesLeft:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSegment(SegmentQuestion):
-    """Asks to create, seal, truncate or delete a segment. Answered by `Changed` or `LimitExceeded`."""
+    """Asks to create, seal or truncate a segment. Answered by `Changed` or `LimitExceeded`."""
 
     change: Change
 
@@ -112,10 +112,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The writer's blocks count from `level` on, which is final. `era`: see `headrace_segment.store.state.Segment`."""
+    """The writer's blocks count from `level` on, which is final."""
 
     level: int
-    era: int = 0
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -128,7 +127,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A segment was created, sealed, truncated or deleted, or there was nothing to do for it."""
+    """A segment was created, sealed or truncated, or there was nothing to do for it."""
 
 
 @dataclass(frozen=True, slots=True)

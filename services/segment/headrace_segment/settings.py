@@ -52,7 +52,7 @@ class SegmentSection(Section):
 
     may_destroy: frozenset[str] = Field(
         frozenset(),
-        description="Who may seal, truncate and delete segments, as a JSON list of networks and of client certificates' subjects;"
+        description="Who may seal and truncate segments, as a JSON list of networks and of client certificates' subjects;"
         " without it nobody.",
     )
     read_flags: Literal["packed", "bytes"] = Field(
@@ -73,7 +73,7 @@ class SegmentSection(Section):
     )
 
     def lets_destroy(self, peer: Peer) -> bool:
-        """Returns whether the client may seal, truncate and delete segments."""
+        """Returns whether the client may seal and truncate segments."""
         if peer.certified and peer.identity in self.may_destroy:
             return True
         named: list[Network] = []

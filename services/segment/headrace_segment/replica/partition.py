@@ -27,7 +27,7 @@ from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.store.checkpoint import checkpoint
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.recent import RecentBlocks
-from headrace_segment.store.records import LAST_EPOCH, Block, Claim, Delete, Record, decode, segment_of, start_of
+from headrace_segment.store.records import LAST_EPOCH, Block, Claim, Record, decode, segment_of, start_of
 
 PAUSE: Final = 1.0
 """Seconds after a refused batch in which nothing is produced for its partition."""
@@ -196,8 +196,6 @@ class Partition:
         for name, offset, record in taken:
             if isinstance(record, Block):
                 self.recent.add(name, offset, record.data)
-            elif isinstance(record, Delete):
-                self.recent.drop(name)
         self._heard({name for name, _, _ in taken}, sum(isinstance(record, Block) for _, _, record in taken))
 
     def _next_checkpoint(self) -> int:

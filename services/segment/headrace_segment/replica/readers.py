@@ -159,7 +159,7 @@ class Readers:
             if offset < segment.length:
                 data = b""
                 if question.length and not (data := await self._in_turn(partition, segment, question, connection)):
-                    continue  # truncated or deleted meanwhile
+                    continue  # truncated meanwhile
                 return BytesRead(data, at_tail=False, end_of_segment=False)
             if segment.sealed or clock() >= until:
                 return BytesRead(b"", at_tail=True, end_of_segment=segment.sealed)
@@ -174,7 +174,7 @@ class Readers:
         try:
             length = min(question.length, max(SHARE, (self._memory - self.used) // PART))
             self._hold(connection, length)
-            if partition.fold.segments.get(question.segment) is segment and segment.start <= question.offset:
+            if segment.start <= question.offset:
                 data = await self._bytes(partition, segment, question, length)
         finally:
             self._hold(connection, len(data))

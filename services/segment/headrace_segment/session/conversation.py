@@ -39,17 +39,18 @@ from headrace_segment.session.dialect import About, Block, Dialect, Request, Set
 from headrace_segment.session.limits import READS, REPLIES, WAITING, WRITE_BYTES, SessionLimits
 from headrace_segment.session.original import OriginalDialect
 from headrace_segment.session.today import TodayDialect
-from headrace_segment.store.records import Create, Delete, Seal, Truncate
+from headrace_segment.store.records import Create, Seal, Truncate
 from headrace_segment.wire.codes import Kind
 
 HELLO: Final = struct.pack(">i", Kind.HELLO)
 """The beginning of today's dialect. The original one does not have this message."""
 
+NOT_SET_UP: Final = "a block of a writer that is not set up"
+
 _DONE: Final[dict[type, Kind]] = {
     Create: Kind.SEGMENT_CREATED,
     Seal: Kind.SEGMENT_SEALED,
     Truncate: Kind.SEGMENT_TRUNCATED,
-    Delete: Kind.SEGMENT_DELETED,
 }
 _REFUSED: Final = {
     Refusal.NO_SEGMENT: Kind.NO_SUCH_SEGMENT,
@@ -66,7 +67,7 @@ class SegmentSession(ByteSession):
     def __init__(
         self, peer: Peer, limits: SessionLimits, *, flags_in_bytes: bool = False, may_destroy: bool = False
     ) -> None:
-        """`flags_in_bytes`: see `OriginalDialect`; `may_destroy`: whether the client may seal, truncate and delete segments."""
+        """`flags_in_bytes`: see `OriginalDialect`; `may_destroy`: whether the client may seal and truncate segments."""
         self._peer = peer
         self._limits = limits
         self._flags_in_bytes = flags_in_bytes
@@ -134,7 +135,7 @@ class SegmentSession(ByteSession):
                 writer = self._writers[asked.writer] = Writer(asked.writer)
             writer.next_segment = asked.segment
         elif writer is None:
-            raise ProtocolError("a block of a writer that is not set up")
+            raise ProtocolError(NOT_SET_UP)
         return writer
 
     def _about(self, asked: About) -> None:
@@ -185,12 +186,12 @@ class SegmentSession(ByteSession):
             writer.pending += 1
             request.question = OpenSession(next(self._tickets), asked.segment, writer.id, numbering)
             return
+        if not writer.is_open:
+            raise ProtocolError(NOT_SET_UP)
         request.done = True
         run, sent = self._dialect.run(writer, asked, self._reply), writer.sent
         writer.sent = max(sent, run.after)
-        if not writer.is_open:
-            self._refuse(Refusal.NO_SEGMENT, request, once=True)
-        elif run.after <= writer.level:  # what is under way is acknowledged when it is stored
+        if run.after <= writer.level:  # what is under way is acknowledged when it is stored
             self._acknowledge(writer, writer.level, request.number, 0)
         elif writer.sealed:
             self._refuse(Refusal.SEALED, request, run.after, once=True)
@@ -276,7 +277,7 @@ class SegmentSession(ByteSession):
             raise ProtocolError(f"{type(question).__name__} exceeds {answer.setting}", limit=answer.setting)
         if isinstance(answer, Opened):
             assert writer is not None
-            writer.begins(question.segment, answer.level, answer.era, is_open=True)
+            writer.begins(question.segment, answer.level, is_open=True)
             self._say(Kind.APPEND_SETUP, request, writer=writer.id, level=answer.level)
         elif isinstance(answer, Appended):
             assert writer is not None
@@ -298,9 +299,7 @@ class SegmentSession(ByteSession):
 
     def _hear_refusal(self, request: Request, answer: Refused) -> None:
         question, writer = request.question, request.writer
-        if writer is not None and answer.why is Refusal.NO_SEGMENT:
-            writer.is_open = False
-        elif writer is not None and answer.why is Refusal.SEALED:
+        if writer is not None and answer.why is Refusal.SEALED:
             writer.sealed = True
         offset = question.offset if isinstance(question, ReadBytes) else -1
         if isinstance(question, AppendBlock) and answer.why is Refusal.SEALED:

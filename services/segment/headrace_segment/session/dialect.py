@@ -71,13 +71,12 @@ class Writer:
     """Its segment was sealed when a block came: nothing more can be stored."""
     level: int = 0
     sent: int = 0
-    era: int = 0
     pending: int = 0
     waiting: list[Request] = field(default_factory=list)
 
-    def begins(self, segment: str, level: int, era: int = 0, *, is_open: bool) -> None:
+    def begins(self, segment: str, level: int, *, is_open: bool) -> None:
         """Begins in a segment at a level; with its SetupAppend, and again when that is answered."""
-        self.segment, self.level, self.sent, self.era = segment, level, level, era
+        self.segment, self.level, self.sent = segment, level, level
         self.is_open, self.sealed = is_open, False
 
 

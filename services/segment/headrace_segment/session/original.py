@@ -6,7 +6,7 @@ the client says      we answer
 SetupAppend          AppendSetup with the writer's level, when its session is open; NoSuchSegment. After blocks of the
                      same writer that wait, when they are stored
 a block              DataAppended with the writer's level, when the block is stored: first its events on the events topic,
-                     then its bytes in its segment; SegmentIsSealed, NoSuchSegment. Bytes at or below the level are
+                     then its bytes in its segment; SegmentIsSealed. Bytes at or below the level are
                      acknowledged again and stored once
 ReadSegment          SegmentRead, SegmentIsTruncated, NoSuchSegment
 KeepAlive            the same, at once
@@ -72,7 +72,7 @@ class OriginalDialect(Dialect):
         assert isinstance(block, CompleteBlock)
         if block.offset > writer.sent:
             raise ProtocolError(f"a block at {block.offset}, but its writer is at {writer.sent}")
-        run = ByteRun.of(writer.segment, writer.id, block.offset, block.data, block.events, writer.era)
+        run = ByteRun.of(writer.segment, writer.id, block.offset, block.data, block.events)
         if not run.before < writer.sent < run.after:
             return run
         above = run.beyond(writer.sent)

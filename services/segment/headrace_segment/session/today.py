@@ -6,21 +6,20 @@ the client says           we answer
 Hello                     Hello with the versions that we speak; if they are not the client's, the conversation ends
 SetupAppend               AppendSetup with the writer's last event number, when its session is open; NoSuchSegment
 a block                   DataAppended, when the block is stored: first its events on the events topic, then its bytes in
-                          its segment; SegmentIsSealed, NoSuchSegment; InvalidEventNumber, and the conversation ends
+                          its segment; SegmentIsSealed; InvalidEventNumber, and the conversation ends
 ReadSegment               SegmentRead, SegmentIsTruncated, NoSuchSegment
 GetStreamSegmentInfo      StreamSegmentInfo, NoSuchSegment
 CreateSegment             SegmentCreated, SegmentAlreadyExists
 SealSegment               SegmentSealed, also if it is sealed already; NoSuchSegment
 TruncateSegment           SegmentTruncated, also if nothing is left to cut; SegmentIsTruncated if the offset is beyond the
                           segment's end; NoSuchSegment
-DeleteSegment             SegmentDeleted, NoSuchSegment
 KeepAlive                 the same, at once
 all else                  OperationUnsupported
 ========================  ================================================================================================
 
 A reply repeats the number of its request. Event numbers rise, and a client resumes above the number that AppendSetup tells it; a
 block whose number does not rise gets InvalidEventNumber. A connection ends when another one sets up a writer of its. Who may not
-destroy hears OperationUnsupported to SealSegment, TruncateSegment and DeleteSegment. Tokens are not looked at.
+destroy hears OperationUnsupported to SealSegment and TruncateSegment. Tokens are not looked at.
 
 Sources: `AppendProcessor`, `PravegaRequestProcessor` and `SegmentOutputStreamImpl` of Pravega 0.13.
 """
@@ -38,7 +37,7 @@ from headrace_segment.events import EventRun
 from headrace_segment.questions import AboutSegment, BytesRead, ChangeSegment, DescribeSegment, ReadBytes
 from headrace_segment.session.dialect import About, Block, Dialect, Say, Setup, Writer
 from headrace_segment.session.limits import SessionLimits
-from headrace_segment.store.records import Change, Create, Delete, Numbering, Seal, Truncate
+from headrace_segment.store.records import Change, Create, Numbering, Seal, Truncate
 from headrace_segment.wire import messages as wire
 from headrace_segment.wire.today import NEWEST, OLDEST, Append, TodayDecoder, Unsupported, operation
 
@@ -50,7 +49,6 @@ _NO_TRACE: Final = ""
 _DESTROY: Final = {
     wire.SealSegment: "sealSegment",
     wire.TruncateSegment: "truncateSegment",
-    wire.DeleteSegment: "deleteSegment",
 }
 """Requests that end a segment or take its bytes away, with Pravega's names of them."""
 
@@ -58,7 +56,6 @@ _CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
     wire.CreateSegment: lambda asked: Create(),
     wire.SealSegment: lambda asked: Seal(),
     wire.TruncateSegment: lambda asked: Truncate(asked.offset),
-    wire.DeleteSegment: lambda asked: Delete(),
 }
 """The record that a request becomes."""
 
@@ -70,7 +67,7 @@ class TodayDialect(Dialect):
     numbering = Numbering.EVENTS
 
     def __init__(self, limits: SessionLimits, tickets: Iterator[Ticket], *, may_destroy: bool) -> None:
-        """`may_destroy`: whether the client may seal, truncate and delete segments."""
+        """`may_destroy`: whether the client may seal and truncate segments."""
         super().__init__(TodayDecoder(limits.frame_bytes), limits, tickets)
         self._may_destroy = may_destroy
 
@@ -111,7 +108,7 @@ class TodayDialect(Dialect):
         if block.level <= writer.sent:
             say(wire.InvalidEventNumber(writer.id, block.request, _NO_TRACE, block.level))
             raise ProtocolError(f"event number {block.level} does not rise above {writer.sent}")
-        return EventRun(writer.segment, writer.id, writer.sent, block.level, block.data, block.events, writer.era)
+        return EventRun(writer.segment, writer.id, writer.sent, block.level, block.data, block.events)
 
     @override
     def read(self, question: ReadBytes, request: int, answer: BytesRead) -> Any:

@@ -13,7 +13,6 @@ from headrace_segment.store.records import (
     Checkpoint,
     Claim,
     Create,
-    Delete,
     LogError,
     Numbering,
     Record,
@@ -31,8 +30,6 @@ class Fold:
     def __init__(self, begin: int = 0) -> None:
         self.begin = self.next_offset = begin
         self.segments: dict[str, Segment] = {}
-        self.era = 0
-        """The offset after the last record that deleted a segment, else 0. New segments may have the names of old ones."""
         self.claim: Claim | None = None
         """The owner's claim."""
         self.log_time = 0
@@ -55,15 +52,12 @@ class Fold:
             return
         segment = self.segments.get(name)
         if isinstance(record, Create) and segment is None:
-            self.segments[name] = Segment(modified=time_ms, era=self.era)
+            self.segments[name] = Segment(modified=time_ms)
             return
         if segment is None or isinstance(record, Create):
             raise LogError(f"the record at {log_offset} contradicts the log before it: {record!r:.200}")
         if isinstance(record, Block):
             self._append(segment, record, log_offset, time_ms)
-        elif isinstance(record, Delete):
-            del self.segments[name]
-            self.era = self.next_offset
         elif isinstance(record, Seal):
             segment.sealed = True
         else:

@@ -12,7 +12,7 @@ from headrace_segment.store.state import Segment
 class Gathering:
     """Takes records of the log from `next_log_offset` on, until it is `done`: then `data` has all bytes that were asked for.
 
-    It reads the state that the fold had when this was made, whatever is appended, truncated or deleted meanwhile.
+    It reads the state that the fold had when this was made, whatever is appended or truncated meanwhile.
     """
 
     key: bytes

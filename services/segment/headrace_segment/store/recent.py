@@ -33,12 +33,7 @@ class RecentBlocks:
             self._bytes -= BLOCK + len(oldest.popleft()[1])
             if not oldest:
                 self._bytes -= SEGMENT
-                if self._segments.get(name) is oldest:
-                    del self._segments[name]
-
-    def drop(self, segment: str) -> None:
-        """Drops a segment that is deleted: one of the same name begins empty."""
-        self._segments.pop(segment, None)
+                del self._segments[name]
 
     def clear(self) -> None:
         """Drops all blocks: the next ones may not follow them."""

@@ -48,8 +48,7 @@ class RecordKind(IntEnum):
     CREATE = 3
     SEAL = 4
     TRUNCATE = 5
-    DELETE = 6
-    CHECKPOINT = 7
+    CHECKPOINT = 6
 
 
 class Numbering(IntEnum):
@@ -126,11 +125,6 @@ class Truncate(Encoded):
 
 
 @dataclass(frozen=True, slots=True)
-class Delete(Encoded):
-    """Removes a segment, with its writers."""
-
-
-@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A part of the partition's state at offset `begin`, which is that of the first part."""
 
@@ -142,7 +136,7 @@ class Checkpoint:
         return _CHECKPOINT.pack(VERSION, RecordKind.CHECKPOINT, start, self.begin) + self.rows
 
 
-Change = Create | Seal | Truncate | Delete
+Change = Create | Seal | Truncate
 Record = Claim | Block | Checkpoint | Change
 
 _LAYOUTS: Final[dict[type[Any], tuple[RecordKind, struct.Struct]]] = {
@@ -150,7 +144,6 @@ _LAYOUTS: Final[dict[type[Any], tuple[RecordKind, struct.Struct]]] = {
     Create: (RecordKind.CREATE, _HEAD),
     Seal: (RecordKind.SEAL, _HEAD),
     Truncate: (RecordKind.TRUNCATE, struct.Struct(">BBqq")),
-    Delete: (RecordKind.DELETE, _HEAD),
 }
 _BY_KIND: Final[dict[int, tuple[type[Any], struct.Struct]]] = {
     kind: (record_type, layout) for record_type, (kind, layout) in _LAYOUTS.items()

@@ -69,16 +69,12 @@ class WriterState:
 
 @dataclass(slots=True)
 class Segment:
-    """A segment: bytes from `start` to `length` can be read. `modified`: the log's time of its last change.
-
-    `era`: the fold's when it was created.
-    """
+    """A segment: bytes from `start` to `length` can be read. `modified`: the log's time of its last change."""
 
     start: int = 0
     length: int = 0
     sealed: bool = False
     modified: int = 0
-    era: int = 0
     writers: dict[bytes, WriterState] = field(default_factory=dict)
     index: Index = field(default_factory=Index)
 

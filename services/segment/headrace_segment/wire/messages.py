@@ -33,7 +33,6 @@ GetSegmentInfo = _row(Kind.GET_SEGMENT_INFO, "GetSegmentInfo", **_ABOUT, **_TOKE
 CreateSegment = _row(Kind.CREATE_SEGMENT, "CreateSegment", **_ABOUT, rate=I32, scale=BYTE, **_TOKEN, rollover=I64(0))
 SealSegment = _row(Kind.SEAL_SEGMENT, "SealSegment", **_ABOUT, **_TOKEN)
 TruncateSegment = _row(Kind.TRUNCATE_SEGMENT, "TruncateSegment", **_ABOUT, offset=I64, **_TOKEN)
-DeleteSegment = _row(Kind.DELETE_SEGMENT, "DeleteSegment", **_ABOUT, **_TOKEN)
 
 # Of the server. `previous`: the level in the reply before; `length`: the segment's; `modified`: Unix time in milliseconds.
 AppendSetup = _row(Kind.APPEND_SETUP, "AppendSetup", **_ABOUT, writer=UUID, level=I64)
@@ -51,7 +50,6 @@ SegmentInfo = _row(
 SegmentCreated = _row(Kind.SEGMENT_CREATED, "SegmentCreated", **_ABOUT)
 SegmentSealed = _row(Kind.SEGMENT_SEALED, "SegmentSealed", **_ABOUT)
 SegmentTruncated = _row(Kind.SEGMENT_TRUNCATED, "SegmentTruncated", **_ABOUT)
-SegmentDeleted = _row(Kind.SEGMENT_DELETED, "SegmentDeleted", **_ABOUT)
 SegmentIsSealed = _row(Kind.SEGMENT_IS_SEALED, "SegmentIsSealed", **_ABOUT, **_TRACE, offset=I64(-1))
 SegmentAlreadyExists = _row(Kind.SEGMENT_ALREADY_EXISTS, "SegmentAlreadyExists", **_ABOUT, **_TRACE)
 NoSuchSegment = _row(Kind.NO_SUCH_SEGMENT, "NoSuchSegment", **_ABOUT, **_TRACE, offset=I64(-1))

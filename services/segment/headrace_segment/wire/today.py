@@ -54,7 +54,6 @@ _SERVED: Final = {
     Kind.CREATE_SEGMENT,
     Kind.SEAL_SEGMENT,
     Kind.TRUNCATE_SEGMENT,
-    Kind.DELETE_SEGMENT,
 }
 _AWAITED: Final = _SERVED - {Kind.HELLO, Kind.KEEP_ALIVE, Kind.READ_SEGMENT, Kind.GET_SEGMENT_INFO}
 REPLIES: Final = frozenset({each for each in Kind if each in MESSAGES} - _SERVED - {Kind.END_APPEND_BLOCK})
@@ -121,6 +120,7 @@ class TodayDecoder(MessageParser[Any]):
 
 _OPERATIONS: Final = {
     5: "conditionalAppend",
+    30: "deleteSegment",
     32: "updateSegmentPolicy",
     34: "getSegmentAttribute",
     36: "updateSegmentAttribute",
