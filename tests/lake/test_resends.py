@@ -126,7 +126,7 @@ FIRST = [Sent(d(n), MS, n % 4) for n in range(6)] + [Sent(u(n), MS) for n in ran
 
 
 ALSO_ARRAYS = pytest.mark.parametrize("lake", ["map", pytest.param("arrays", marks=pytest.mark.full)], indirect=True)
-"""Where both indexes do the same: `test_id_arrays.py` and `test_map_index.py` compare both with one model.
+"""Where both indexes do the same: `test_ids.py` compares both with one model.
 
 Without it a test runs with both: across runs, where each rebuilds itself from the table.
 """
