@@ -9,8 +9,7 @@ import pytest
 from tests.common import test_ledger as ledger
 from tests.common.slowly import SlowLoop, slowly
 from tests.common.test_publishing import Say, Send, Step, Wait, play
-from tests.simulation.mutants import MUTANTS
-from tests.simulation.mutants.mutation import mutated
+from tests.simulation.mutants import MUTANTS, mutated
 
 LOST: Final = Say("lost answer", 1000)
 
@@ -28,8 +27,6 @@ BROKEN: Final[dict[str, list[Step]]] = {
 }  # fmt: skip
 """By mutant: a history that goes wrong with it."""
 
-MUTANT: Final = {mutant.name: mutant for mutant in MUTANTS}
-
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_decision_that_is_broken_is_seen(name: str) -> None:
@@ -38,10 +35,10 @@ def test_a_decision_that_is_broken_is_seen(name: str) -> None:
         return await play(loop, *BROKEN[name])
 
     slowly(played)
-    with mutated(MUTANT[name]), pytest.raises((AssertionError, KeyError, TimeoutError)):
+    with mutated(MUTANTS[name]), pytest.raises((AssertionError, KeyError, TimeoutError)):
         slowly(played)
 
 
 def test_an_acknowledgement_of_a_part_of_the_ledger_is_seen() -> None:
-    with mutated(MUTANT["a part of the ledger is acknowledged"]), pytest.raises(AssertionError):
+    with mutated(MUTANTS["a part of the ledger is acknowledged"]), pytest.raises(AssertionError):
         ledger.test_only_the_oldest_leaves_and_only_when_it_is_whole()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from headrace_common.operations.settings import LimitSettings
@@ -16,15 +17,15 @@ from headrace_lumberjack.settings import LumberjackSection
 from tests.driving import NOW_MS, PEER
 from tests.fuzz import __main__, growth, judging, running
 from tests.fuzz.chance import Sent, flat
-from tests.fuzz.mutants import MUTANTS
 from tests.fuzz.subjects import PROTOCOLS, Subject, alone, made
 from tests.fuzz.truth import Told, lumberjack, spelled
 from tests.fuzz.truth.limits import LIMITS, Limit
-from tests.simulation.mutants import Mutant
-from tests.simulation.mutants.mutation import mutated
+from tests.simulation.mutants import Mutant, mutants, mutated
 from tests.tiers import sized
 
 SEED = 1
+MUTANTS = mutants(Path(__file__).with_name("mutants.toml"))
+"""The product with a limit, a byte of an event, its id, its time or a login otherwise."""
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -66,7 +67,7 @@ def test_time_is_linear_and_what_is_held_is_counted(growing: growth.Growing) -> 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_the_truth_tells_a_mutant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "NATIVE", None)  # it is no mutant
     with mutated(mutant):
