@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import html
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,8 +27,6 @@ HEADERS: Final = {
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 STATIC: Final = Path(__file__).with_name("static")
 FILES: Final = ("page.css", "page.js", "icon.svg")
-STALLED: Final = 20.0
-"""Seconds that a viewer may not read, until its connection ends."""
 _LEVELS: Final = {"good": "Good", "watch": "Watch", "bad": "Trouble"}
 
 
@@ -82,7 +79,6 @@ class LiveServer:
         for name in FILES:
             app.router.add_get(f"/{name}", self._file)
         app.router.add_get("/state.json", self._state)
-        app.router.add_get("/stream", self._stream, allow_head=False)
         app.router.add_get("/livez", self._live)
         app.router.add_get("/readyz", self._live)
         app.on_response_prepare.append(_set_headers)
@@ -116,31 +112,13 @@ class LiveServer:
     async def _file(self, request: web.Request) -> web.FileResponse:
         return web.FileResponse(STATIC / request.path.removeprefix("/"))
 
-    async def _state(self, _: web.Request) -> web.Response:
+    async def _state(self, request: web.Request) -> web.Response:
         self._service.wake()
-        return web.Response(body=self._service.state(history=True), content_type="application/json")
-
-    async def _stream(self, request: web.Request) -> web.StreamResponse:
-        """Send, as server-sent events, the whole state, then each look."""
-        viewer = self._service.watch()
-        if viewer is None:
-            return web.Response(status=503, text="Too many pages are open.\n", headers={"Retry-After": "10"})
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         try:
-            await response.prepare(request)
-            async with asyncio.timeout(STALLED):
-                await response.write(b"retry: 1000\ndata: " + self._service.state(history=True) + b"\n\n")
-            while state := await viewer.get():
-                async with asyncio.timeout(STALLED):
-                    await response.write(b"data: " + state + b"\n\n")
-        except ConnectionError:
-            pass
-        except TimeoutError:  # it would count as no viewer, and hold what was written for it as long as it likes
-            if request.transport is not None:
-                request.transport.abort()
-        finally:
-            self._service.leave(viewer)
-        return response
+            since = float(request.query.get("since", 0))
+        except ValueError:
+            raise web.HTTPBadRequest(text="since: expected Unix time in seconds.\n") from None
+        return web.Response(body=self._service.state(since), content_type="application/json")
 
     async def _live(self, _: web.Request) -> web.Response:
         problem = self._service.failed()

@@ -1,4 +1,4 @@
-"""Looks each second while it has viewers, else every ten seconds, and sends each look to the viewers."""
+"""Looks each second while a page asks for what it sees, else every ten seconds."""
 
 from __future__ import annotations
 
@@ -18,25 +18,21 @@ from headrace_live.looks import Figures, KafkaLook, Look, TablesLook
 from headrace_live.model import FIELDS, Model
 from headrace_live.words import behind_seconds, verdict
 
-LATE: Final = 0.8
-"""A look takes no longer than this: a part that has not answered by then is shown as before, until it is away."""
 WATCHED: Final = 1.0
-"""Seconds between two looks with viewers."""
+"""Seconds between two looks that a page asks for."""
 IDLE: Final = 10.0
-"""Seconds between two looks without viewers: enough for the last ten minutes."""
+"""Seconds between two looks that no page asks for: enough for the last ten minutes."""
 ASKED: Final = 5.0
-"""Seconds for which a client that asks for one state counts as a viewer."""
+"""Seconds for which a page that has asked for the state counts as open."""
 FIND_EVERY: Final = 5.0
 """Seconds between two searches for processes."""
 TABLES_EVERY: Final = 20.0
-VIEWERS: Final = 64
-"""Most pages that are open at the same time."""
 
 Finder = Callable[[], Awaitable[Parts]]
 
 
 class LiveService:
-    """Looks at everything. One look serves all viewers."""
+    """Looks at everything. One look serves all pages."""
 
     def __init__(self, finder: Finder, kafka: KafkaWatch | None, lake: LakeAddress | None) -> None:
         self._finder = finder
@@ -47,7 +43,6 @@ class LiveService:
         self._parts: Parts = ()
         self._kafka_look: KafkaLook | None = None
         self._tables_look: TablesLook | None = None
-        self._viewers: set[asyncio.Queue[bytes]] = set()
         self._wake = asyncio.Event()
         self._asked = -ASKED
         self._tasks: list[asyncio.Task[None]] = []
@@ -60,12 +55,10 @@ class LiveService:
         self._tasks = [asyncio.create_task(_run(each)) for each in work]
 
     async def stop(self) -> None:
-        """End all of it; viewers get nothing more."""
+        """End all of it."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for viewer in self._viewers:
-            viewer.put_nowait(b"")
         await self._scraper.close()
         if self._kafka is not None:
             await self._kafka.close()
@@ -75,33 +68,21 @@ class LiveService:
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         return "; ".join(repr(task.exception()) for task in ended)
 
-    def watch(self) -> asyncio.Queue[bytes] | None:
-        """Return a queue that gets each state as JSON, an empty one at the end. None with too many viewers."""
-        if len(self._viewers) >= VIEWERS:
-            return None
-        viewer: asyncio.Queue[bytes] = asyncio.Queue()
-        self._viewers.add(viewer)
-        self._wake.set()
-        return viewer
-
-    def leave(self, viewer: asyncio.Queue[bytes]) -> None:
-        self._viewers.discard(viewer)
-
     @property
     def watched(self) -> bool:
-        """Whether a page is open, or a client has asked a moment ago."""
-        return bool(self._viewers) or time.monotonic() < self._asked + ASKED
+        """Whether a page has asked a moment ago."""
+        return time.monotonic() < self._asked + ASKED
 
     def wake(self) -> None:
-        """Look now, and for a moment as if a page were open."""
+        """Look now, and each second for a moment."""
         self._asked = time.monotonic()
         self._wake.set()
 
-    def state(self, *, history: bool) -> bytes:
-        """Return the state as JSON, with the last ten minutes or only their last point."""
+    def state(self, since: float) -> bytes:
+        """Return the state as JSON, with the points of the history after `since` (Unix time)."""
         if self.figures is None:
             return b"{}"
-        return orjson.dumps(document(self.figures, self._model, history=history), default=_plain)
+        return orjson.dumps(document(self.figures, self._model, since), default=_plain)
 
     async def _find(self) -> None:
         while True:
@@ -109,29 +90,17 @@ class LiveService:
             await asyncio.sleep(FIND_EVERY if self._parts else 1)
 
     async def _look(self) -> None:
-        due = 0.0
         while True:
             self._wake.clear()
             began = time.monotonic()
-            scrapes = await self._scraper.look(self._parts, LATE)
+            scrapes = await self._scraper.look(self._parts)
             look = Look(time.monotonic(), time.time(), scrapes, self._kafka_look, self._tables_look)
             self.figures = self._model.add(look)
-            if self._viewers:
-                self._tell(self.state(history=False))
-            due = max(began, due + WATCHED) if self.watched else began
             if self.watched:
-                await asyncio.sleep(max(0.0, due + WATCHED - time.monotonic()))
+                await asyncio.sleep(max(0.0, began + WATCHED - time.monotonic()))
             else:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), IDLE if len(self._model.history) > 3 else WATCHED)
-
-    def _tell(self, state: bytes) -> None:
-        for viewer in list(self._viewers):
-            if viewer.qsize() > 5:  # it does not read: it begins again with the whole state
-                self._viewers.discard(viewer)
-                viewer.put_nowait(b"")
-            else:
-                viewer.put_nowait(state)
 
     async def _watch_kafka(self) -> None:
         assert self._kafka is not None
@@ -146,7 +115,7 @@ class LiveService:
             await self._slowly(TABLES_EVERY)
 
     async def _slowly(self, seconds: float) -> None:
-        """Wait `seconds` with viewers, else ten times as long or until one comes."""
+        """Wait `seconds` if a page asks, else ten times as long or until one does."""
         if self.watched:
             await asyncio.sleep(seconds)
             return
@@ -160,8 +129,8 @@ async def _run(work: Callable[[], Awaitable[None]]) -> None:
     await work()
 
 
-def document(figures: Figures, model: Model, *, history: bool) -> dict[str, Any]:
-    """Return the state as the page reads it."""
+def document(figures: Figures, model: Model, since: float) -> dict[str, Any]:
+    """Return the state as the page reads it, with the points of the history after `since`."""
     outage = figures.outage
     return {
         "time": figures.time,
@@ -186,7 +155,7 @@ def document(figures: Figures, model: Model, *, history: bool) -> dict[str, Any]
         "quarantined": figures.quarantined,
         "restarts": figures.restarts,
         "fields": FIELDS,
-        "history": [rounded(point) for point in (model.history if history else list(model.history)[-1:])],
+        "history": [point for point in map(rounded, model.history) if (point[0] or 0) > since],
     }
 
 

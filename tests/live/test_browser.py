@@ -76,18 +76,9 @@ class Scene:
         return (await process.communicate())[0].decode()
 
 
-def ended() -> asyncio.Queue[bytes]:
-    """A viewer whose stream ends after its first message: Chromium's own time stands still while one goes on."""
-    viewer: asyncio.Queue[bytes] = asyncio.Queue()
-    viewer.put_nowait(b"")
-    return viewer
-
-
 @pytest.fixture
-async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+async def scene() -> AsyncIterator[Scene]:
     service = LiveService(no_parts, None, None)
-    monkeypatch.setattr(service, "watch", ended)
-    monkeypatch.setattr(service, "leave", lambda _: None)
     server = LiveServer(service, allowed_names("127.0.0.1", ())).application()
 
     async def measure(_: web.Request) -> web.Response:
@@ -151,7 +142,7 @@ async def test_it_fits_the_screen(scene: Scene) -> None:
 
 async def test_a_page_without_its_process_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.show(receiver(0))
-    monkeypatch.setattr(scene.service, "watch", lambda: None)
+    monkeypatch.setattr(scene.service, "state", lambda _: b"")
     page = await scene.drawn()
     assert 'class="clock lost"' in page
     assert seen(page, "clock") == "no connection to the page's process"

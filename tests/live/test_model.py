@@ -128,7 +128,7 @@ class TestFigures:
         model.add(look(0, *scrapes))
         figures = model.add(look(3, *later))
         assert figures.events == pytest.approx(1000)
-        told = orjson.dumps(document(figures, model, history=False), default=_plain)
+        told = orjson.dumps(document(figures, model, UNIX + 2), default=_plain)
         assert len(told) < 12_000
 
     def test_no_more_replicas_are_listed_than_the_page_can_show_and_the_troubled_come_first(self) -> None:
@@ -143,7 +143,7 @@ class TestFigures:
         (point,) = model.history
         assert len(point) == len(FIELDS)
         assert rounded(point)[0] == UNIX
-        document_ = json.loads(orjson.dumps(document(figures, model, history=True), default=_plain))
+        document_ = json.loads(orjson.dumps(document(figures, model, 0), default=_plain))
         assert document_["fields"] == list(FIELDS)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from headrace_cli.console import duration
-from headrace_cli.operating.exposition import SECONDS, Scrape, Scraper
+from headrace_cli.operating import exposition
+from headrace_cli.operating.exposition import Scrape, Scraper, parts_of
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -21,32 +23,30 @@ from headrace_live.words import short
 from tests.live.seen import INF
 
 
-class TestRates:
-    @pytest.mark.parametrize(
-        ("buckets", "share", "value"),
-        [
-            ({1.0: 0, 2.0: 10, INF: 10}, 0.5, 1.5),
-            ({1.0: 10, INF: 10}, 0.5, 0.5),
-            ({1.0: 5, 2.0: 5, INF: 10}, 0.99, 2.0),
-            ({1.0: 0, INF: 0}, 0.5, None),
-            ({}, 0.5, None),
-        ],
-    )
-    def test_quantiles(self, buckets: dict[float, float], share: float, value: float | None) -> None:
-        assert quantile(buckets, share) == value
+@pytest.mark.parametrize(
+    ("buckets", "share", "value"),
+    [
+        ({1.0: 0, 2.0: 10, INF: 10}, 0.5, 1.5),
+        ({1.0: 10, INF: 10}, 0.5, 0.5),
+        ({1.0: 5, 2.0: 5, INF: 10}, 0.99, 2.0),
+        ({1.0: 0, INF: 0}, 0.5, None),
+        ({}, 0.5, None),
+    ],
+)
+def test_quantiles(buckets: dict[float, float], share: float, value: float | None) -> None:
+    assert quantile(buckets, share) == value
 
-    def test_every_metric_that_it_reads_exists(self) -> None:
-        declared = {row.name for metrics in (ReceiverMetrics(), LakeMetrics()) for row in metrics.table()}
-        declared |= {row.name for protocol in installed() for row in protocol.own_metrics()}
-        read = set()
-        root = Path(__file__).parents[2]
-        for path in (root / "live").rglob("*.py"):
-            read |= {
-                word for word in path.read_text().split('"') if word.startswith("headrace_") and word.isidentifier()
-            }
-        read = {name for name in read if not name.startswith(("headrace_cli", "headrace_live"))}
-        assert len(read) > 8
-        assert read - declared == set()
+
+def test_every_metric_that_it_reads_exists() -> None:
+    declared = {row.name for metrics in (ReceiverMetrics(), LakeMetrics()) for row in metrics.table()}
+    declared |= {row.name for protocol in installed() for row in protocol.own_metrics()}
+    read = set()
+    root = Path(__file__).parents[2]
+    for path in (root / "live").rglob("*.py"):
+        read |= {word for word in path.read_text().split('"') if word.startswith("headrace_") and word.isidentifier()}
+    read = {name for name in read if not name.startswith(("headrace_cli", "headrace_live"))}
+    assert len(read) > 8
+    assert read - declared == set()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def asked(*parts: tuple[str, str]) -> list[Scrape]:
     async def look() -> list[Scrape]:
         scraper = Scraper()
         try:
-            return await scraper.look(parts, 4 * SECONDS)
+            return await scraper.look(parts)
         finally:
             await scraper.close()
 
@@ -144,3 +144,29 @@ def test_what_a_part_answers_is_told(
     problems = "".join([found.problem, *found.notes])
     assert said in problems
     assert bool(said) is bool(problems)
+
+
+def test_one_that_hangs_is_told(part: tuple[str, dict[str, tuple[int, str]]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hangs, found = asked(("forward", f"http://127.0.0.1:{silent.getsockname()[1]}"), ("courier", part[0]))
+    assert (hangs.problem, found.problem) == ("does not answer in time", "")
+
+
+async def test_a_name_is_every_address_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def known(*_: Any, **__: Any) -> list[Any]:
+        return [(0, 0, 0, "", ("10.0.0.2", 1)), (0, 0, 0, "", ("10.0.0.1", 1)), (0, 0, 0, "", ("fd00::1", 1))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", known)
+    urls = ["forward=dns://headrace-forward-ops:8080", "lake=http://10.1.1.1:1"]
+    assert await parts_of(tmp_path, urls) == [
+        ("forward", "http://10.0.0.1:8080"),
+        ("forward", "http://10.0.0.2:8080"),
+        ("forward", "http://[fd00::1]:8080"),
+        ("lake", "http://10.1.1.1:1"),
+    ]
+
+
+async def test_a_name_that_does_not_resolve_is_shown(tmp_path: Path) -> None:
+    found = await parts_of(tmp_path, ["nowhere=dns://nowhere.invalid:8080"])
+    assert found == [("nowhere", "http://nowhere.invalid:8080")]

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import headrace_live as package
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.exposition import Scraper, parts_of
-from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_live import server, tables
+from headrace_live import tables
 from headrace_live.__main__ import app
 from headrace_live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
-from headrace_live.service import LATE, VIEWERS, LiveService
+from headrace_live.service import LiveService
 from typer.testing import CliRunner
 
-from tests.contract.waiting import PATIENCE, before, until
+from tests.contract.waiting import until
 from tests.live.seen import look, receiver
 
 Client = TestClient[web.Request, web.Application]
@@ -61,7 +57,7 @@ async def test_every_answer_allows_nothing_from_elsewhere(page: Client, path: st
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/", "/state.json", "/stream"])
+@pytest.mark.parametrize("path", ["/", "/state.json"])
 async def test_it_is_read_only(page: Client, method: str, path: str) -> None:
     assert (await page.request(method, path)).status == 405
 
@@ -96,8 +92,7 @@ async def test_names_of_other_sites_are_refused(page: Client, host: str, status:
     [
         ("/", "cross-site", "navigate", 200),
         ("/", "cross-site", "no-cors", 403),
-        ("/stream", "cross-site", "no-cors", 403),
-        ("/stream", "same-site", "navigate", 403),
+        ("/state.json", "same-site", "navigate", 403),
         ("/state.json", "cross-site", "cors", 403),
         ("/state.json", "same-origin", "cors", 200),
         ("/state.json", "none", "navigate", 200),
@@ -132,52 +127,16 @@ async def test_what_has_not_changed_is_not_sent_again(page: Client) -> None:
     assert (await page.get("/page.js", headers={"If-None-Match": tag})).status == 304
 
 
-async def test_a_stream_begins_with_the_past_and_goes_on_with_each_look(page: Client, service: LiveService) -> None:
+async def test_a_page_is_told_what_it_does_not_know_yet(page: Client, service: LiveService) -> None:
+    assert await (await page.get("/state.json")).json() == {}
     for at in range(3):
         service.figures = service._model.add(look(at, receiver(at, at)))
-    async with page.get("/stream") as answer:
-        assert answer.content_type == "text/event-stream"
-        assert await answer.content.readline() == b"retry: 1000\n"
-        first = await answer.content.readline()
-        assert first.startswith(b"data: {")
-        await answer.content.readline()
-        await until(lambda: service.watched, "the viewer")
-        service._tell(service.state(history=False))
-        assert len(await answer.content.readline()) < len(first)
-
-
-async def test_no_more_viewers_than_allowed_and_they_leave(page: Client, service: LiveService) -> None:
-    viewers = [viewer for _ in range(VIEWERS) if (viewer := service.watch())]
-    assert len(viewers) == VIEWERS
-    assert (await page.get("/stream")).status == 503
-    for viewer in viewers:
-        service.leave(viewer)
-    assert not service.watched
-
-
-async def test_the_connection_of_one_that_does_not_read_ends(
-    page: Client, service: LiveService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "STALLED", 0.1)
-    ended = asyncio.Event()
-    monkeypatch.setattr(service, "leave", before(service.leave, lambda _: ended.set()))
-    _, writer = await asyncio.open_connection(page.host, page.port, limit=1)
-    writer.write(f"GET /stream HTTP/1.1\r\nHost: {page.host}\r\n\r\n".encode())
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
-    await until(lambda: service.watched, "the viewer")
-    for _ in range(6):
-        service._tell(bytes(8 << 20))  # more than a kernel takes in
-    await asyncio.wait_for(ended.wait(), PATIENCE)
-    writer.transport.abort()
-
-
-async def test_a_viewer_that_does_not_read_is_sent_away(service: LiveService) -> None:
-    viewer = service.watch()
-    assert viewer is not None
-    for _ in range(10):
-        service._tell(b"{}")
-    assert not service.watched
-    assert viewer.qsize() < 10
+    told = await (await page.get("/state.json")).json()
+    assert len(told["history"]) == 3
+    assert service.watched
+    later = await (await page.get(f"/state.json?since={told['history'][0][0]}")).json()
+    assert later["history"] == told["history"][1:]
+    assert (await page.get("/state.json?since=x")).status == 400
 
 
 async def test_a_task_that_ended_by_a_bug_is_not_live(page: Client, service: LiveService) -> None:
@@ -190,55 +149,6 @@ async def test_a_task_that_ended_by_a_bug_is_not_live(page: Client, service: Liv
     answer = await page.get("/livez")
     assert answer.status == 503
     await service.stop()
-
-
-class TestParts:
-    async def test_one_that_hangs_holds_up_nobody_and_is_shown_as_it_was(self) -> None:
-        hangs = asyncio.Event()
-        metrics = ReceiverMetrics()
-
-        async def answer(_: web.Request) -> web.Response:
-            if hangs.is_set():
-                await asyncio.sleep(60)
-            return web.Response(body=metrics.exposition())
-
-        async def ready(_: web.Request) -> web.Response:
-            return web.Response(text="ok\n")
-
-        app = web.Application()
-        app.router.add_get("/metrics", answer)
-        app.router.add_get("/readyz", ready)
-        async with TestServer(app) as one:
-            scraper = Scraper()
-            parts = [("courier", f"http://127.0.0.1:{one.port}")]
-
-            async def seen() -> bool:
-                found = await scraper.look(parts, LATE)
-                return [scrape.service for scrape in found] == ["courier"] and found[0].ready
-
-            await until(seen, "an answer")
-            hangs.set()
-            (found,) = await scraper.look(parts, LATE)
-            assert found.ready
-            assert await scraper.look([], LATE) == []
-            await scraper.close()
-
-    async def test_a_name_is_every_address_that_it_has(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def known(*_: Any, **__: Any) -> list[Any]:
-            return [(0, 0, 0, "", ("10.0.0.2", 1)), (0, 0, 0, "", ("10.0.0.1", 1)), (0, 0, 0, "", ("fd00::1", 1))]
-
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", known)
-        urls = ["forward=dns://headrace-forward-ops:8080", "lake=http://10.1.1.1:1"]
-        assert await parts_of(tmp_path, urls) == [
-            ("forward", "http://10.0.0.1:8080"),
-            ("forward", "http://10.0.0.2:8080"),
-            ("forward", "http://[fd00::1]:8080"),
-            ("lake", "http://10.1.1.1:1"),
-        ]
-
-    async def test_a_name_that_does_not_resolve_is_shown(self, tmp_path: Path) -> None:
-        found = await parts_of(tmp_path, ["nowhere=dns://nowhere.invalid:8080"])
-        assert found == [("nowhere", "http://nowhere.invalid:8080")]
 
 
 def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Asks parts of Headrace for their metrics and their readiness over HTTP, each by itself: one that hangs holds up no other."""
+"""Asks parts of Headrace for their metrics and their readiness over HTTP."""
 
 from __future__ import annotations
 
@@ -121,36 +121,25 @@ async def _resolve(service: str, host: str, port: int) -> Parts:
 
 
 class Scraper:
-    """Asks all parts for their metrics, over connections that stay open."""
+    """Asks all parts for their metrics at once, over connections that stay open."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._latest: dict[str, Scrape] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
 
-    async def look(self, parts: Parts, seconds: float) -> list[Scrape]:
-        """Ask all of them, for at most `seconds`."""
+    async def look(self, parts: Parts) -> list[Scrape]:
+        """Return an answer of each part. It takes as long as the slowest, at most `SECONDS`."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=SECONDS),
                 connector=aiohttp.TCPConnector(limit=0),
                 trust_env=False,  # a proxy reaches neither this machine nor a cluster
             )
-        for service, url in parts:
-            if url not in self._asking:
-                task = asyncio.create_task(self._ask(service, url))
-                self._asking[url] = task
-                task.add_done_callback(lambda _, url=url: self._asking.pop(url, None))  # type: ignore[misc]
-        waited_for = [self._asking[url] for _, url in parts if url in self._asking]
-        if waited_for:
-            await asyncio.wait(waited_for, timeout=seconds)
-        urls = {url for _, url in parts}
-        self._latest = {url: known for url, known in self._latest.items() if url in urls}
-        return [self._latest[url] for url in dict.fromkeys(url for _, url in parts) if url in self._latest]
+        urls = {url: service for service, url in parts}
+        return list(await asyncio.gather(*(self._ask(service, url) for url, service in urls.items())))
 
-    async def _ask(self, service: str, url: str) -> None:
+    async def _ask(self, service: str, url: str) -> Scrape:
         metrics, ready = await asyncio.gather(self._get(f"{url}/metrics"), self._get(f"{url}/readyz"))
-        self._latest[url] = read(service, url, monotonic(), metrics, ready)
+        return read(service, url, monotonic(), metrics, ready)
 
     async def _get(self, url: str) -> Answer:
         assert self._session is not None
@@ -168,7 +157,5 @@ class Scraper:
             return 0, f"does not answer ({error or type(error).__name__})"
 
     async def close(self) -> None:
-        for task in list(self._asking.values()):
-            task.cancel()
         if self._session is not None:
             await self._session.close()

@@ -1,5 +1,5 @@
 "use strict";
-// Draws what /stream tells: the whole state first, then each look. Everything from outside becomes text, never HTML.
+// Asks for /state.json each second, and draws it. Everything from outside becomes text, never HTML.
 
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
@@ -12,7 +12,7 @@ const WORDS = { good: "Good", watch: "Watch", bad: "Trouble" };
 let state = null;
 let history = [];
 let fields = {};
-let stream = null;
+let asking = null;
 
 function make(tag, attributes = {}, ...children) {
   const svg = ["svg", "path", "rect", "line", "g"].includes(tag);
@@ -467,7 +467,7 @@ function drawProcesses() {
   }
 }
 
-// ---- the stream
+// ---- the state
 
 function draw() {
   drawVerdict();
@@ -485,24 +485,24 @@ function draw() {
   if (!document.documentElement.dataset.drawn) performance.mark("drawn");
   document.documentElement.dataset.drawn = "yes";
 }
-function take(told, anew) {
+function take(told) {
   if (!told.verdict) return;
   state = told;
   fields = Object.fromEntries(told.fields.map((name, n) => [name, n]));
-  history = anew ? told.history : [...history, ...told.history].filter((point) => point[0] > told.time - SPAN);
+  history = [...history, ...told.history].filter((point) => point[0] > told.time - SPAN);
   draw();
 }
-function connect() {
-  let anew = true;
-  stream = new EventSource("stream");
-  stream.onopen = () => { anew = true; };
-  stream.onmessage = (event) => { take(JSON.parse(event.data), anew); anew = false; };
-  stream.onerror = () => { dress($("clock"), "clock lost"); say($("clock"), "no connection to the page's process"); };
+async function ask() {
+  try {
+    const answer = await fetch(`state.json?since=${history.length ? history[history.length - 1][0] : 0}`);
+    take(await answer.json());
+  } catch {
+    dress($("clock"), "clock lost");
+    say($("clock"), "no connection to the page's process");
+  }
+  asking = document.hidden ? null : setTimeout(ask, 1000); // who does not look costs nothing
 }
 buildCharts();
-connect();
-document.addEventListener("visibilitychange", () => { // who does not look costs nothing
-  if (document.hidden) { stream.close(); stream = null; }
-  else if (!stream) connect();
-});
+ask();
+document.addEventListener("visibilitychange", () => { if (!document.hidden && asking === null) ask(); });
 new ResizeObserver(() => { if (state) drawFlows(); }).observe($("race"));
