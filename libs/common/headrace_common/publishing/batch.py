@@ -99,7 +99,7 @@ class Batch:
 
     def restamp(self) -> None:
         """Gives its records the times of its frames, which have changed."""
-        self._replace(zip(self.records, self.owners, strict=True))
+        self._replace(self.pairs())
 
     def has_abandoned(self) -> bool:
         """Returns whether a frame with records here was abandoned."""
@@ -108,15 +108,19 @@ class Batch:
     def drop_abandoned(self) -> None:
         """Drops the records of abandoned frames."""
         if self.has_abandoned():
-            self._replace(pair for pair in zip(self.records, self.owners, strict=True) if not pair[1].abandoned)
+            self._replace(pair for pair in self.pairs() if not pair[1].abandoned)
+
+    def pairs(self) -> list[tuple[bytes, InFlightFrame]]:
+        """Returns each record with its frame."""
+        return list(zip(self.records, self.owners, strict=True))
 
     def halves(self) -> Iterator[Batch]:
         """Splits this batch in two; the halves are in doubt if it is."""
-        records, middle = self.records, len(self) // 2
+        pairs, middle = self.pairs(), len(self) // 2
         for span in (slice(middle), slice(middle, None)):
             half = Batch(self.topic, self.partition, UNLIMITED)
             half._in_doubt = self._in_doubt
-            half._replace(zip(records[span], self.owners[span], strict=True))
+            half._replace(pairs[span])
             yield half
 
     def _replace(self, pairs: Iterable[tuple[bytes, InFlightFrame]]) -> None:

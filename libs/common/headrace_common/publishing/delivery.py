@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from aiokafka.structs import TopicPartition
@@ -48,15 +48,6 @@ class PartitionRefusal:
         return cls(now if before is None else before.since, now, error)
 
 
-@dataclass(slots=True)
-class _Search:
-    """The findings of a search for refused records. `suspects`: single records that failed for an unknown reason."""
-
-    refused: list[Refusal] = field(default_factory=list)
-    suspects: list[Batch] = field(default_factory=list)
-    stored: bool = False
-
-
 class Delivery:
     """Stores batches. Times are those of the event loop."""
 
@@ -72,15 +63,10 @@ class Delivery:
         Raises `DeliveryError` when no record is known to be stored; its policy says what to do. After `deadline`, when no client
         waits for it any more, the batch is not sent again.
         """
-        policy = DeliveryPolicy.POISON
-        if batch.sealed().size() <= self._limit(batch):
-            try:
-                await self._send(batch, deadline)
-                return []
-            except DeliveryError as error:
-                if error.policy not in SUSPECT:
-                    raise
-                policy = error.policy
+        policy = await self._failure(batch, deadline)
+        if policy is None:
+            return []
+        if self._fits(batch):
             with contextlib.suppress(Exception):
                 await self._topics.refresh()  # max.message.bytes may have changed
             if self._topics.named(batch.topic).compacted:
@@ -88,15 +74,13 @@ class Delivery:
                     f"topic {batch.topic} is compacted: it takes no records without a key", DeliveryPolicy.REFUSED
                 )
         try:
-            if batch.sealed().size() > self._limit(batch):
-                return await self._split(batch, deadline)
             return await self._search(batch, policy, deadline)
         except DeliveryError:  # Kafka may have stored a part, and the whole batch may be sent again
             self._mark(batch)
             raise
 
-    def _limit(self, batch: Batch) -> int:
-        return self._topics.named(batch.topic).max_message_bytes
+    def _fits(self, batch: Batch) -> bool:
+        return batch.sealed().size() <= self._topics.named(batch.topic).max_message_bytes
 
     def _mark(self, batch: Batch) -> None:
         """Marks the records of a batch that Kafka may have stored already."""
@@ -119,57 +103,40 @@ class Delivery:
             if there := self._producer.partitions(batch.topic):
                 batch.partition %= there
 
-    async def _split(self, batch: Batch, deadline: float) -> list[Refusal]:
-        """Halves a batch that is too large. A single record that is too large is refused."""
-        if len(batch) == 1:
-            return list(zip(batch.records, batch.owners, strict=True))
+    async def _search(self, batch: Batch, policy: DeliveryPolicy, deadline: float) -> list[Refusal]:
+        """Returns the refused records of a batch that failed with `policy`, found by halving; the others are stored.
+
+        A record that fails for an unknown reason counts as refused only if others of the batch are stored, and it fails again
+        after them: a broker in trouble fails everything.
+        """
         refused: list[Refusal] = []
-        for half in batch.halves():
-            refused += await self.store(half, deadline)
+        suspects: list[Batch] = []
+        blamed, stored, parts = 0, False, [batch]
+        while parts and blamed + len(suspects) <= REFUSALS_PER_BATCH:
+            part = parts.pop()
+            failure = policy if part is batch else await self._failure(part, deadline)
+            if failure is None:
+                stored = True
+            elif len(part) > 1:
+                parts += reversed([*part.halves()])
+            elif failure is DeliveryPolicy.UNKNOWN:
+                suspects.append(part)
+            else:
+                blamed += self._fits(part)
+                refused += part.pairs()
+        if suspects and not stored:
+            raise DeliveryError("Kafka fails for an unknown reason", DeliveryPolicy.RETRY)
+        if blamed + len(suspects) > REFUSALS_PER_BATCH:
+            raise DeliveryError(f"topic {batch.topic} refuses record after record", DeliveryPolicy.REFUSED)
+        for suspect in suspects:
+            if await self._failure(suspect, deadline) is not None:
+                refused += suspect.pairs()
         return refused
 
-    async def _search(self, batch: Batch, policy: DeliveryPolicy, deadline: float) -> list[Refusal]:
-        """Finds the refused records of a batch that failed with `policy`. A record that fails for an unknown reason counts as
-        refused only if another of the batch was stored, and it fails again afterwards: a broker in trouble fails everything.
-        """
-        while True:
-            found = _Search()
-            await self._separate(batch, policy, deadline, found)
-            if found.stored or not found.suspects:
-                break
-            if self._clock() >= deadline:
-                raise DeliveryError("Kafka fails for an unknown reason", DeliveryPolicy.RETRY)
-            await asyncio.sleep(RETRY_PAUSE)
-            self._mark(batch)
-            failure = await self._failure(batch, deadline)
-            if failure is None:
-                return []
-            policy = failure
-        for suspect in found.suspects:
-            if await self._failure(suspect, deadline) is not None:
-                found.refused += zip(suspect.records, suspect.owners, strict=True)
-        return found.refused
-
-    async def _separate(self, batch: Batch, policy: DeliveryPolicy, deadline: float, found: _Search) -> None:
-        """Finds the refused records of a batch that failed with `policy`, by halving."""
-        if len(batch) > 1:
-            for half in batch.halves():
-                if len(found.suspects) > REFUSALS_PER_BATCH:
-                    break
-                failure = await self._failure(half, deadline)
-                if failure is None:
-                    found.stored = True
-                else:
-                    await self._separate(half, failure, deadline, found)
-        elif policy is DeliveryPolicy.UNKNOWN:
-            found.suspects.append(batch)
-        else:
-            found.refused += zip(batch.records, batch.owners, strict=True)
-        if len(found.refused) + len(found.suspects) * found.stored > REFUSALS_PER_BATCH:
-            raise DeliveryError(f"topic {batch.topic} refuses record after record", DeliveryPolicy.REFUSED)
-
     async def _failure(self, batch: Batch, deadline: float) -> DeliveryPolicy | None:
-        """Sends a part of a batch under search. Returns None if it is stored, the policy if its records are suspected."""
+        """Stores a batch. Returns None, or the policy after which its records are suspected: not sent if it is too large."""
+        if not self._fits(batch):
+            return DeliveryPolicy.POISON
         try:
             await self._send(batch, deadline)
         except DeliveryError as error:
