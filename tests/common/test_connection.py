@@ -13,8 +13,8 @@ import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
 from headrace_common.connection.driver import READ_AHEAD, Driver
-from headrace_common.connection.lifetime import RECHECK
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
+from headrace_common.connection.timer import RECHECK
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
@@ -293,7 +293,7 @@ async def lived(seed: int, kind: type[ForwardSession]) -> AsyncIterator[tuple[ob
                 driver.partial_bytes,
                 driver.frames,
                 driver.session.status(),
-                connection._life.timer.is_set,
+                connection._timer.is_set,
             )
 
 

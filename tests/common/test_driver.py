@@ -163,9 +163,9 @@ async def test_questions_and_requests_that_wait_are_progress(
     bench.session.partial, found = 10, []
     for now, each in enumerate(given):
         setattr(bench.session, name, deque(each) if name == "asks" else each)
-        bench.driver.clocks.last_byte = now
+        bench.driver.life.last_byte = now
         bench.driver.submit(now)
-        found.append(bench.driver.clocks.frame_began)
+        found.append(bench.driver.life.frame_began)
     assert found == began
 
 

@@ -1,4 +1,4 @@
-"""The phases of a connection and all its time limits, as pure functions of a few times.
+"""The phases of a connection and all its time limits: pure rules of a few times.
 
 A connection only moves forwards through its phases:
 
@@ -13,7 +13,7 @@ SETTLING   no                                             all frames are stored 
                                                           answered, or a frame is abandoned
 DRAINING   yes, and discards, so that no RST destroys     the peer ends, or 5 s
            the last bytes we wrote
-CLOSED     no
+CLOSED     no                                             the peer has read our bytes, or 5 s
 =========  =============================================  ==========================================================
 
 The limits that end a phase:
@@ -23,7 +23,7 @@ limit       in                            due
 ==========  ============================  =======================================================================
 UNREAD      any phase but CLOSED          WRITE_TIME after the peer stopped reading our bytes
 LINGERED    LINGERING                     LINGER_SILENCE after its last byte; LINGER_TIME after it began
-DRAINED     DRAINING                      DRAIN_TIME after it began
+DRAINED     DRAINING, CLOSED              DRAIN_TIME after it began
 FRAME_TIME  OPEN, reading, half a frame   LIMITS__FRAME_TIME after the frame began, plus 1 s for each 8 KiB; while the
                                           budget is crowded, at most LIMITS__FRAME_TIME after its last byte
 AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, after the connection began
@@ -32,7 +32,7 @@ AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, a
 
 A silent peer costs a place until a newcomer needs it: a connection may make way (`headrace_common.connection.places`).
 
-FRAME_TIME does not run while this process does not read (`ConnectionTimes.shift`). After a pause of the whole process, each
+FRAME_TIME does not run while this process does not read (`Lifetime.shift`). After a pause of the whole process, each
 limit is checked once more. AGE never applies to a peer that has sent something without asking for an acknowledgement, nor while
 that is unknown.
 """
@@ -40,8 +40,7 @@ that is unknown.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum, IntEnum, auto
+from enum import Enum, IntEnum
 from math import inf
 from typing import Final
 
@@ -68,40 +67,38 @@ class Phase(IntEnum):
 
 
 class Limit(Enum):
-    """A time limit, as the module's second table explains."""
+    """A time limit, as the module's second table explains. Its value is the metric's label of a connection that it closes."""
 
-    UNREAD = auto()
-    LINGERED = auto()
-    DRAINED = auto()
-    FRAME_TIME = auto()
-    AGE = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
-    """Limits in seconds; 0 means none. `age` includes this connection's jitter."""
-
-    frame: float
-    age: float
+    UNREAD = "deaf"
+    LINGERED = "drain"
+    DRAINED = ""
+    FRAME_TIME = "protocol_error"
+    AGE = "age"
 
 
-@dataclass(slots=True)
-class ConnectionTimes:
-    """When the events on a connection happened, in monotonic seconds."""
+class Lifetime:
+    """A connection's phase, and when the events on it happened, in monotonic seconds."""
 
-    born: float
-    last_byte: float
-    frame_began: float
-    frame_bytes: int = 0
-    unread_since: float | None = None
-    """When the peer stopped reading our bytes."""
-    phase_until: float = inf
-    """When a phase that has a limit ends."""
+    __slots__ = (
+        "_frame_time", "frame_began", "frame_bytes", "last_byte", "old_from", "phase", "phase_until", "unread_since",
+    )  # fmt: skip
 
-    @classmethod
-    def at(cls, now: float) -> ConnectionTimes:
-        """Returns those of a connection that begins at `now`."""
-        return cls(now, now, now)
+    def __init__(self, born: float, frame_time: float, age: float) -> None:
+        """`frame_time`: LIMITS__FRAME_TIME; `age`: LIMITS__CONNECTION_AGE with this connection's jitter, 0: none."""
+        self._frame_time = frame_time
+        self.phase = Phase.OPEN
+        self.phase_until = inf
+        """When a phase that has a limit ends."""
+        self.last_byte = self.frame_began = born
+        self.frame_bytes = 0
+        self.unread_since: float | None = None
+        """When the peer stopped reading our bytes."""
+        self.old_from = born + age if age else inf
+        """When it reaches its age limit. It then ends between two frames and acknowledges its pending frames."""
+
+    def enter(self, phase: Phase, until: float = inf) -> None:
+        """Enters `phase`, unless it is in a later one, for the time up to `until`."""
+        self.phase, self.phase_until = max(self.phase, phase), until
 
     def frame_begins(self) -> None:
         """Begins a frame with the latest bytes."""
@@ -112,57 +109,28 @@ class ConnectionTimes:
         self.frame_began += seconds
         self.last_byte += seconds
 
+    def rules(
+        self, session: Status, *, reading: bool, partial: bool, behind: bool, crowded: bool
+    ) -> Iterator[tuple[float, Limit, bool]]:
+        """Yields the limits of the module's second table, the most urgent first: when each is due, and whether it applies now.
+        It may apply later without an event that sets a timer.
 
-@dataclass(slots=True)
-class Situation:
-    """The state on which the limits depend besides time."""
-
-    phase: Phase
-    reading: bool
-    partial: bool
-    """Part of a frame has arrived, or bytes that are not parsed yet."""
-    behind: bool
-    """Bytes wait to be parsed."""
-    crowded: bool
-    """Unfinished frames have used up their share of the budget."""
-    session: Status
-
-
-def next_due(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits) -> float | None:
-    """Returns when the first limit could be due. None: no limit applies."""
-    return min((due for due, _, _ in _rules(situation, clocks, limits)), default=None)
-
-
-def passed(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits, now: float) -> Limit | None:
-    """Returns the most urgent limit that the connection has passed."""
-    over = (limit for due, limit, applies in _rules(situation, clocks, limits) if applies and now >= due)
-    return next(over, None)
-
-
-def old_from(clocks: ConnectionTimes, limits: TimeLimits) -> float:
-    """Returns when the connection reaches its age limit. It then ends between two frames and acknowledges its pending frames."""
-    return clocks.born + limits.age if limits.age > 0 else inf
-
-
-def _rules(situation: Situation, clocks: ConnectionTimes, limits: TimeLimits) -> Iterator[tuple[float, Limit, bool]]:
-    """Yields the limits of the module's second table, the most urgent first: when each is due, and whether it applies now. It may
-    apply later without an event that sets the timer.
-    """
-    phase, session, partial = situation.phase, situation.session, situation.partial
-    if phase is Phase.CLOSED:
-        return
-    if clocks.unread_since is not None:
-        yield clocks.unread_since + WRITE_TIME, Limit.UNREAD, True
-    if phase is Phase.LINGERING:
-        yield clocks.last_byte + LINGER_SILENCE, Limit.LINGERED, not situation.behind
-        yield clocks.phase_until, Limit.LINGERED, True
-    elif phase is Phase.DRAINING:
-        yield clocks.phase_until, Limit.DRAINED, True
-    elif phase is Phase.OPEN and situation.reading:
-        if partial:
-            earned = clocks.frame_bytes / FRAME_TIME_BYTES
-            yield clocks.frame_began + limits.frame + earned, Limit.FRAME_TIME, True
-            # A silent frame may use up the time that its bytes have earned only while it blocks no other connection.
-            yield clocks.last_byte + limits.frame, Limit.FRAME_TIME, situation.crowded
-        if limits.age and not (session.unacknowledgeable or session.undecided):
-            yield old_from(clocks, limits), Limit.AGE, not partial
+        `partial`: part of a frame has arrived, or bytes that are not parsed yet; `behind`: bytes wait to be parsed; `crowded`:
+        unfinished frames have used up their share of the budget.
+        """
+        phase = self.phase
+        if self.unread_since is not None and phase is not Phase.CLOSED:
+            yield self.unread_since + WRITE_TIME, Limit.UNREAD, True
+        if phase is Phase.LINGERING:
+            yield self.last_byte + LINGER_SILENCE, Limit.LINGERED, not behind
+            yield self.phase_until, Limit.LINGERED, True
+        elif phase >= Phase.DRAINING:
+            yield self.phase_until, Limit.DRAINED, True
+        elif phase is Phase.OPEN and reading:
+            if partial:
+                earned = self.frame_bytes / FRAME_TIME_BYTES
+                yield self.frame_began + self._frame_time + earned, Limit.FRAME_TIME, True
+                # A silent frame may use up the time that its bytes have earned only while it blocks no other connection.
+                yield self.last_byte + self._frame_time, Limit.FRAME_TIME, crowded
+            if self.old_from < inf and not (session.unacknowledgeable or session.undecided):
+                yield self.old_from, Limit.AGE, not partial

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from typing_extensions import override
 
-from headrace_common.connection.deadlines import ConnectionTimes
+from headrace_common.connection.deadlines import Lifetime
 from headrace_common.connection.places import Place
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import FEW, Reader
@@ -72,7 +72,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         transport: Transport,
         clock: Callable[[], float],
     ) -> None:
-        """`closed` replaces the session after its end."""
+        """`closed` replaces the session after its end: frames that wait for Kafka keep none of its buffers."""
         self._receiver = receiver
         self._closed = closed
         self._transport = transport
@@ -97,7 +97,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.partial_bytes = self.pending = 0
         self.has_stored = self.has_asked = self.is_broken = self._asking = False
         self._progress = False  # its input has led to a question since it was looked at last
-        self.clocks = ConnectionTimes.at(clock())
+        self.life = Lifetime(clock(), receiver.limits.frame_time, receiver.age())
         self.unparsed = 0
         """Bytes that the transport keeps until they are parsed, as the budgets count them."""
         self.place: Place | None = None
@@ -126,7 +126,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         if not self._input_over:
             partial = self.status.partial_bytes + self.unparsed
             if partial and (progress or not self.partial_bytes):
-                self.clocks.frame_begins()
+                self.life.frame_begins()
                 receiver.budget.restart(self)
             if partial != self.partial_bytes:
                 receiver.budget.hold(self, partial)

@@ -16,16 +16,13 @@ from typing import Final
 from typing_extensions import override
 
 from headrace_common.connection.driver import OF_ONE_CLIENT, Driver, End, Transport
-from headrace_common.connection.lifetime import LazyTimer
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
+from headrace_common.connection.timer import LazyTimer
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
 STALL: Final = 1.0
 """Seconds without a stored frame, while frames wait, after which a socket is read on, up to the budgets: no client is served
 then, and those that get no answer drop what is not read."""
-
-CLOSED_SESSION: Final = MessageSession()
-"""Replaces the session of an ended conversation."""
 
 TOGETHER: Final = 16
 """Messages that are parsed in a slice before their frames are handed on and the budgets are asked again."""
@@ -56,7 +53,7 @@ class MessageConnection(Transport, Stoppable):
         self._receiver = receiver
         self._socket = socket
         self._loop = asyncio.get_running_loop()
-        self.driver: Driver[MessageSession] = Driver(receiver, peer, session, CLOSED_SESSION, self, self._loop.time)
+        self.driver: Driver[MessageSession] = Driver(receiver, peer, session, MessageSession(), self, self._loop.time)
         self._unseen: deque[Message] = deque()  # read, not given to the session
         self._reading = True
         self._why: str | None = None  # why it closes, once it does
@@ -172,9 +169,9 @@ class MessageConnection(Transport, Stoppable):
             self._progress = self._loop.time()
         self._frames = self.driver.frames
 
-    def _due(self) -> float | None:
+    def _due(self) -> float:
         due = self.driver.session.deadline()
-        return min(inf if due is None else due, self._progress + STALL) if self._ahead else due
+        return min(inf if due is None else due, self._progress + STALL if self._ahead else inf)
 
     def _tick(self, now: float) -> None:
         self.driver.tick(now)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from math import inf
 from typing import Final, cast
 
 from typing_extensions import override
 
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_TIME, Limit, Phase
 from headrace_common.connection.driver import Driver, End, Transport
-from headrace_common.connection.lifetime import Lifetime
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
+from headrace_common.connection.timer import LazyTimer
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import ByteSession, Peer
 
@@ -28,14 +30,8 @@ FIRST_LOOK: Final = 1
 DISCARD_REST: Final = 0.01
 """Seconds between two reads of what a client still sends on a connection that is closed: 25 MB/s of each."""
 
-CLOSED_SESSION: Final = ByteSession()
-"""Replaces the session of an ended conversation: frames that wait for Kafka keep no session's buffers."""
-
 OPEN, LINGERING, SETTLING, DRAINING, CLOSED = Phase
 """Names of their own: Python looks a member of an enum up by a call, and these are asked for with each frame."""
-
-REASONS: Final = {Limit.UNREAD: "deaf", Limit.LINGERED: "drain", Limit.AGE: "age"}
-"""Why a connection ends that has passed a limit: the metric's label."""
 
 
 class TcpConnection(asyncio.Protocol, Transport, Stoppable):
@@ -45,15 +41,16 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self.driver: Driver[ByteSession] = Driver(receiver, peer, session, CLOSED_SESSION, self, self._loop.time)
+        self.driver: Driver[ByteSession] = Driver(receiver, peer, session, ByteSession(), self, self._loop.time)
         self.unseen: bytes | bytearray = b""
         """Bytes that were received and not given to the session."""
         self.reading = True
-        self._paused_at = self.driver.clocks.born
+        self._life = self.driver.life
+        self._timer = LazyTimer(self._due, self._tick)
+        self._paused_at = self._life.last_byte
         self._writable = True
         self._next = b""  # to be written in the next iteration of the loop
         self._waits = False  # for that iteration
-        self._life = Lifetime(receiver, self.driver, self, self._tick)
         self._why = "peer"
         self._peer_done = self._lost = self._heard = False
 
@@ -69,7 +66,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self._receiver.connections.add(self)
         self._flush()
         self._loop.call_soon(self.pace)  # uvloop starts reading after this callback, even if it was paused in it
-        self._life.timer.schedule()
+        self._timer.schedule()
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -79,9 +76,9 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             self._discard()
             return
         driver, heard, self._heard = self.driver, self._heard, True
-        now, clocks, arrives = self._loop.time(), driver.clocks, driver.arrives
-        clocks.last_byte = now
-        clocks.frame_bytes += len(data)
+        now, life, arrives = self._loop.time(), self._life, driver.arrives
+        life.last_byte = now
+        life.frame_bytes += len(data)
         if driver.place is not None:
             self._receiver.places.heard(driver.place)
         # Many came, or earlier ones wait, or there is no time left in this turn of the loop.
@@ -110,15 +107,15 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     def pause_writing(self) -> None:
         """Stops reading a peer that does not read, and cuts it after WRITE_TIME, since it may block others' budget."""
         self._writable = False
-        self.driver.clocks.unread_since = self._loop.time()
+        self._life.unread_since = self._loop.time()
         self.pace()
-        self._life.timer.schedule()
+        self._timer.schedule()
 
     @override
     def resume_writing(self) -> None:
         """Goes on with a peer that reads again."""
         self._writable = True
-        self.driver.clocks.unread_since = None
+        self._life.unread_since = None
         self._flush()
         self.pace()
 
@@ -128,9 +125,9 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         if self._lost:
             return
         unseen = self._life.phase <= LINGERING and self.is_behind()
-        self._life.advance(CLOSED)
+        self._life.enter(CLOSED)
         self._lost = True
-        self._life.timer.stop()
+        self._timer.stop()
         if unseen:  # keep its bytes: the client may have asked for no acknowledgement
             self.driver.ask_slice()
         else:
@@ -147,7 +144,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         new = not self._heard or (first and self.is_behind())
         undecided = status.unacknowledgeable or status.undecided or new
         if self._life.phase == OPEN and undecided:
-            self._life.enter(LINGERING, LINGER_TIME)
+            self._enter(LINGERING, LINGER_TIME)
             self._why = "drain"
         elif self._life.phase == OPEN:
             self.close("drain")
@@ -176,7 +173,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         """Keeps `data`, without its first `but` bytes, until a slice comes."""
         driver = self.driver
         if not driver.partial_bytes:
-            driver.clocks.frame_begins()
+            self._life.frame_begins()
         if self.unseen and isinstance(self.unseen, bytes):
             self.unseen = bytearray(self.unseen)
         # The first bytes are not copied, neither here nor by `_take`: mostly no others come before the slice.
@@ -185,9 +182,6 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         driver.hold(driver.partial_bytes + 2 * len(data))
 
     def _take(self) -> bytes:
-        """Returns what the session is fed next: nothing while it is busy with what it has."""
-        if self.driver.status.busy:
-            return b""
         data = bytes(self.unseen)
         self._clear()
         return data
@@ -199,7 +193,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     def _feed(self, data: bytes) -> None:
         """Feeds bytes to the session. With none, the session continues with those it has."""
-        driver, session, received = self.driver, self.driver.session, self.driver.clocks.last_byte
+        driver, session, received = self.driver, self.driver.session, self._life.last_byte
         try:
             alone = session.receive(data, time.time_ns() // 1_000_000)
         except ProtocolError as error:
@@ -212,14 +206,15 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
                 self.pace()
             return  # nothing else can have changed: no deadline, nothing to say
         driver.submit(received)
-        if old and self._life.phase == OPEN and self._life.may_end():
+        if old and self._passed(received) is Limit.AGE:
             self.close("age")
         elif self._peer_done and not self.is_behind():
             self._input_ends()
         else:
             self.speak()
             self.pace()
-            self._life.fed()
+            if driver.partial_bytes or (self._life.old_from < inf and not self._timer.is_set):
+                self._timer.schedule()  # a limit may run now that did not before
 
     def _input_ends(self) -> None:
         """Ends the session's input: it has parsed all bytes, and the peer sends no more."""
@@ -235,7 +230,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         driver, lost = self.driver, self._lost
         wanted = lost or (self._life.phase <= LINGERING and self._writable)
         if wanted and self.is_behind() and (lost or driver.may_digest()):
-            driver.guard(lambda: self._feed(self._take()))
+            driver.guard(lambda: self._feed(b"" if driver.status.busy else self._take()))
         if lost and self.is_behind():
             driver.ask_slice()
         elif lost:
@@ -253,7 +248,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             self.driver.rest()
             allowed = False
         if allowed != self.reading and self._read(allowed):
-            self._life.timer.schedule()
+            self._timer.schedule()
 
     def _read(self, allowed: bool) -> bool:
         """Resumes or stops reading. Returns whether that is a change."""
@@ -261,7 +256,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             return False
         self.reading, now = allowed, self._loop.time()
         if allowed:
-            self.driver.clocks.shift(now - self._paused_at)
+            self._life.shift(now - self._paused_at)
             self._transport.resume_reading()
         else:
             self._paused_at = now
@@ -274,8 +269,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
     def speak(self) -> None:
         self._flush()
         due = self.driver.session.deadline()
-        if due is not None:
-            self._life.wants(due)
+        if due is not None and self._timer.is_after(due):
+            self._timer.schedule()
 
     def _flush(self) -> None:
         """Writes the session's output, and asks its questions. Writes once per loop iteration, so that each acknowledgement has
@@ -316,7 +311,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self._why = why
         if end is End.AT_ONCE:
             if self.driver.is_broken:
-                self._life.advance(CLOSED)
+                self._life.enter(CLOSED)
             self._transport.abort()
         elif end is End.UNSETTLED:
             self._drain()
@@ -324,21 +319,20 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             if self._life.phase < SETTLING:
                 self.driver.stop_reading()
                 self._clear()  # they will not be parsed
-            self._life.enter(SETTLING, None)
+            self._life.enter(SETTLING)
+            self._timer.schedule()
             self.pace()
             self._flush()
 
     def _drain(self) -> None:
         """Half-closes, then reads and discards what the peer still sends, so that no RST overtakes our last bytes."""
-        if self._life.phase >= DRAINING:
-            return
         self.driver.retire()
         self.driver.forget_input()
         self._clear()
         if self._peer_done:
             self._hang_up()
             return
-        self._life.enter(DRAINING, DRAIN_TIME)
+        self._enter(DRAINING, DRAIN_TIME)
         self._transport.write_eof()
         self.pace()
 
@@ -350,10 +344,9 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             self._loop.call_later(DISCARD_REST, self.pace)
 
     def _hang_up(self) -> None:
-        """Closes the socket once the peer has read our bytes. Cuts a peer that does not read."""
-        self._life.advance(CLOSED)
+        """Closes the socket once the peer has read our bytes."""
+        self._enter(CLOSED, DRAIN_TIME)
         self._transport.close()
-        self._life.timer.replace(DRAIN_TIME, self._transport.abort)
 
     def _leave(self) -> None:
         self.driver.leave()
@@ -363,21 +356,45 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     # Time
 
+    def _enter(self, phase: Phase, seconds: float) -> None:
+        self._life.enter(phase, self._loop.time() + seconds)
+        self._timer.schedule()
+
+    def _rules(self) -> Iterator[tuple[float, Limit, bool]]:
+        driver = self.driver
+        return self._life.rules(
+            driver.session.status(),
+            reading=self.reading,
+            partial=driver.partial_bytes > 0,
+            behind=self.is_behind(),
+            crowded=self._receiver.budget.crowded,
+        )
+
+    def _due(self) -> float:
+        asked = self.driver.session.deadline()
+        return min([*(due for due, _, _ in self._rules()), inf if asked is None else asked])
+
+    def _passed(self, now: float) -> Limit | None:
+        """Returns the most urgent limit that has passed."""
+        return next((limit for due, limit, applies in self._rules() if applies and now >= due), None)
+
     def _tick(self, now: float) -> None:
         driver = self.driver
-        limit = self._life.passed(now)
+        limit = self._passed(now)
         if limit is not Limit.UNREAD:
             driver.tick(now)
             driver.guard(self._flush)
-            limit = self._life.passed(now)
-        if self._life.timer.is_late:
-            pass  # received bytes are parsed first, then the limits are checked again
-        elif limit is Limit.UNREAD:
+            limit = self._passed(now)
+        if limit is None or self._timer.is_late:
+            return  # received bytes are parsed first, then the limits are checked again
+        if limit is Limit.UNREAD:
             self._receiver.limited.warning("peer does not read", peer=driver.peer.address, frames=driver.frames)
-            self.close(REASONS[limit], End.AT_ONCE)
-        elif limit is Limit.DRAINED:
-            self._hang_up()
+            self.close(limit.value, End.AT_ONCE)
         elif limit is Limit.FRAME_TIME:
             driver.fault(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))
-        elif limit is not None:
-            self.close(REASONS[limit])
+        elif limit is not Limit.DRAINED:
+            self.close(limit.value)
+        elif self._life.phase == DRAINING:
+            self._hang_up()
+        else:
+            self._transport.abort()
