@@ -80,7 +80,7 @@ class InstantStore:
 
     def append(self, segment: str, record: records.Record) -> None:
         """Stores a record of the owner's own."""
-        self.appending.put(segment, record, 0)
+        self.appending.put(segment, record)
         self.settle()
 
     def settle(self) -> None:
@@ -104,7 +104,7 @@ class InstantStore:
         if isinstance(question, RepliesLeft):
             return None
         if isinstance(question, OpenSession | AppendBlock | ChangeSegment):
-            self.appending.ask(question, caller, 0)
+            self.appending.ask(question, caller)
             self.settle()
             return caller.answer
         there = self.fold.segments.get(question.segment)

@@ -92,7 +92,7 @@ class Bench:
             question = AppendBlock(ticket, name, writer, before, after, bytes([ticket % 256]) * size)
             self.levels[name, writer] = after  # the next block does not wait for this one
         caller = self.callers[odd == 5]
-        self.appending.ask(question, caller, ticket)
+        self.appending.ask(question, caller)
         if what == 20 or isinstance(question, OpenSession):
             self.settle()
         if isinstance(question, OpenSession) and isinstance(caller.answer, Opened):
@@ -185,7 +185,7 @@ def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
 
 def asked(store: InstantStore, question: Any, caller: Hears | None = None) -> Any:
     caller = caller or store.caller
-    store.appending.ask(question, caller, 0)
+    store.appending.ask(question, caller)
     store.settle()
     return caller.answer
 
@@ -197,9 +197,9 @@ def block(before: int, data: bytes, after: int | None = None) -> AppendBlock:
 def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> None:
     store, old, new = InstantStore(), Hears("old"), Hears("new")
     assert asked(store, OpenSession(1, "a", W, Numbering.BYTES), old) == Opened(0)
-    store.appending.ask(block(0, b"one"), old, 0)  # before the other one: it is stored
-    store.appending.ask(OpenSession(2, "a", W, Numbering.BYTES), new, 0)
-    store.appending.ask(block(3, b"two"), old, 0)
+    store.appending.ask(block(0, b"one"), old)  # before the other one: it is stored
+    store.appending.ask(OpenSession(2, "a", W, Numbering.BYTES), new)
+    store.appending.ask(block(3, b"two"), old)
     old.takes()
     store.settle()
     assert old.takes() == [(1, Appended(3, 3)), "taken_over", (1, Refused(Refusal.SESSION))]
@@ -267,28 +267,26 @@ def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
     appending = store.appending
 
     def begin() -> None:
-        appending.ask(block(0, b"x"), caller, 7)
+        appending.ask(block(0, b"x"), caller)
         assert appending.fill(lambda key, value: True)
-        appending.ask(ChangeSegment(2, "b", Create()), other, 9)
+        appending.ask(ChangeSegment(2, "b", Create()), other)
 
     begin()
-    appending.overdue(8)
-    assert caller.takes() == ["ack_deadline", (1, OutcomeUnknown())]
     assert other.heard == []
     assert appending.stored(store.fold.next_offset, 1) == [("a", 0, Block(W, 0, 1, b"x"))]
-    assert caller.heard == []  # it has its answer
+    assert caller.takes() == [(1, Appended(1, 1))]
     appending.lost("producer")
     assert other.takes() == ["producer", (2, OutcomeUnknown())]
     caller.takes()
     assert not appending
     asked(store, OpenSession(1, "a", W, Numbering.BYTES), caller)
     caller.takes()
-    appending.ask(block(1, b"y"), caller, 7)
+    appending.ask(block(1, b"y"), caller)
     assert appending.fill(lambda key, value: True)
     appending.refused("producer")
     assert caller.takes() == ["producer", (1, OutcomeUnknown())]
     assert store.fold.segments["a"].length == 1
-    appending.ask(block(1, b"y"), caller, 7)
+    appending.ask(block(1, b"y"), caller)
     appending.ended(caller)
     assert caller.takes() == [(1, OutcomeUnknown())]
     assert (len(appending), bool(appending)) == (0, False)
@@ -305,7 +303,7 @@ def test_limits_end_what_exceeds_them() -> None:
         (OpenSession(1, "a", W, Numbering.BYTES), "SEGMENT__WRITERS"),
     ]
     for question, limit in asks:
-        appending.ask(question, caller, 0)
+        appending.ask(question, caller)
         if appending.fill(lambda key, value: True):
             appending.stored(fold.next_offset, 0)
         assert caller.answer == LimitExceeded(limit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,19 +11,18 @@ from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings
-from headrace_common.operations.tasks import LATE, Tasks
+from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import ChangeSegment, OpenSession, OutcomeUnknown
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition, UnreadableError
-from headrace_segment.replica.segments import LOOK, Segments
+from headrace_segment.replica.segments import Segments
 from headrace_segment.replica.upkeep import MOST, PartitionUpkeep
 from headrace_segment.settings import SegmentSection, SegmentSettings
 from headrace_segment.store.recent import RecentBlocks
 from headrace_segment.store.records import Block, Claim, Create, Numbering, Record, Truncate
 
-from tests.common.slowly import SlowLoop, slowly
 from tests.segment.instant import Hears
 from tests.segment.recorded import W1, W2
 
@@ -184,33 +182,3 @@ async def test_who_asks_a_process_that_does_not_own_the_segment_ends_and_comes_a
     bench.segments.ask(ChangeSegment(1, "s", Create()), caller)
     assert caller.takes() == ["log", (1, OutcomeUnknown())]
     assert bench.lands() == []
-
-
-def test_a_process_that_stood_still_hears_first_what_came_meanwhile() -> None:
-    """Kafka's answers may have arrived, and readers have taken nothing because nothing was sent to them."""
-    slowly(_stands_still)
-
-
-async def _stands_still(loop: SlowLoop) -> None:
-    looks: list[float] = []
-    segments: Any = SimpleNamespace(
-        _clock=loop.time,
-        _settings=SimpleNamespace(kafka=SimpleNamespace(ack_deadline=300)),
-        _partitions=[],
-        _count=lambda: looks.append(loop.now),
-    )
-    watching = asyncio.create_task(Segments._watch(segments))
-    await asyncio.sleep(2.5 * LOOK)
-    assert len(looks) == 2
-    loop.work(600)
-    await asyncio.sleep(0.5 * LOOK)
-    assert len(looks) == 2
-    await asyncio.sleep(LOOK)
-    assert len(looks) == 3
-    for _ in range(4):
-        loop.work(LOOK + LATE)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0.1 * LOOK)
-    assert len(looks) == 5, "it looks all the same where each turn of the loop takes long"
-    watching.cancel()
-    await asyncio.wait({watching})

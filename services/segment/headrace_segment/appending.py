@@ -42,7 +42,6 @@ class _Asked:
     """A question, or a record of the service's own. `caller`: None if it waits for no answer (any more)."""
 
     segment: str
-    since: float
     caller: Caller | None = None
     question: Question | None = None
     record: Record | None = None
@@ -86,13 +85,13 @@ class Appending:
         """Returns whether a connection has set up the writer."""
         return (segment, writer) in self._sessions
 
-    def ask(self, question: Question, caller: Caller, now: float) -> None:
+    def ask(self, question: Question, caller: Caller) -> None:
         """Queues a question."""
-        self._waiting.append(_Asked(question.segment, now, caller, question))
+        self._waiting.append(_Asked(question.segment, caller, question))
 
-    def put(self, segment: str, record: Record, now: float) -> None:
+    def put(self, segment: str, record: Record) -> None:
         """Queues a record of the service's own."""
-        self._waiting.append(_Asked(segment, now, record=record))
+        self._waiting.append(_Asked(segment, record=record))
 
     def fill(self, add: Callable[[bytes, Record], bool]) -> bool:
         """Takes questions into a batch until `add` refuses a record. Returns whether it has one. Not while one is under way."""
@@ -157,18 +156,12 @@ class Appending:
             caller.end(why)
         self._end([*self._under_way, *waiting], why)
 
-    def overdue(self, before: float) -> None:
-        """Ends the conversations that have waited since before this time. What is under way may still be stored."""
-        late = [asked for asked in (*self._under_way, *self._waiting) if asked.caller and asked.since < before]
-        self._end(late, "ack_deadline")
-        self._drop_answered()
-
     def ended(self, caller: Caller) -> None:
         """Forgets a conversation that has ended. What is under way may still be stored."""
         for asked in (*self._under_way, *self._waiting):
             if asked.caller is caller:
                 asked.answer(OutcomeUnknown())
-        self._drop_answered()
+        self._waiting = deque(asked for asked in self._waiting if asked.caller or asked.question is None)
         for key in self._by_caller.pop(caller, ()):
             del self._sessions[key]
 
@@ -181,9 +174,6 @@ class Appending:
             if not of_caller:
                 del self._by_caller[session.caller]
         return session
-
-    def _drop_answered(self) -> None:
-        self._waiting = deque(asked for asked in self._waiting if asked.caller or asked.question is None)
 
     @staticmethod
     def _end(asked: list[_Asked], why: str) -> None:

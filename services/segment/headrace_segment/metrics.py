@@ -12,7 +12,7 @@ class SegmentMetrics:
         """Its own limits, and why it alone ends connections, are counted from the start."""
         for limit in ("SEGMENTS", "WRITERS"):
             catalogue.limit_hits.labels(f"SEGMENT__{limit}")
-        for why in ("ack_deadline", "log", "taken_over"):
+        for why in ("log", "taken_over"):
             catalogue.connections_closed.labels(why)
         self.segments = catalogue.gauge(
             "segments", "Segments of the segment service, as this process has read the log."

@@ -7,7 +7,6 @@ owners send, so the log that the new owner reads to its claim is complete, and t
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -67,8 +66,6 @@ class Partition:
         self.start = 0
         """Where the log is read from: the offset of the newest whole checkpoint, as a record says; else 0."""
         self.live = asyncio.Event()
-        self.since: float | None = None
-        """Since when a batch is under way (event loop time)."""
         self._settings = settings
         self._topic = topic
         self._reader = reader
@@ -230,24 +227,21 @@ class Partition:
         return time_ms if time_ms >= 0 else now_ms()
 
     async def _store(self, producer: Producer, batch: KeyedBatch) -> tuple[int, int]:
-        self.since = self._clock()
         try:
-            return await producer.store(self._where, batch, math.inf)
+            return await producer.store(self._where, batch, self._clock() + self._settings.ack_deadline)
         except DeliveryError as error:
             if isinstance(error.__cause__, LOST_US):
                 raise FencedError(str(error)) from error
             raise
-        finally:
-            self.since = None
 
     def ask(self, question: Question, caller: Any) -> None:
         """Queues a question of a conversation."""
-        self.appending.ask(question, caller, self._clock())
+        self.appending.ask(question, caller)
         self._filled.set()
 
     def put(self, segment: str, record: Record) -> None:
         """Queues a record of the service's own."""
-        self.appending.put(segment, record, self._clock())
+        self.appending.put(segment, record)
         self.idle.clear()
         self._filled.set()
 

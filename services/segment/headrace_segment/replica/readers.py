@@ -135,11 +135,7 @@ class Readers:
             if segment is None:
                 return Refused(Refusal.NO_SEGMENT)
             return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)
-        except NotServedError:
-            caller.end("log")
-        except TimeoutError:
-            caller.end("ack_deadline")
-        except LogError:
+        except (NotServedError, TimeoutError, LogError):
             caller.end("log")
         except Exception:
             self._log.exception("read failed", segment=question.segment)

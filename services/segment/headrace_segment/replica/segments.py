@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from aiokafka.errors import KafkaError
 from headrace_common.kafka.client import Topic, describe, explain
 from headrace_common.operations.errors import DeliveryError
-from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Backend, Caller, Question
@@ -29,8 +27,6 @@ from headrace_segment.store.recent import RecentBlocks
 
 LOOK: Final = 1.0
 RETRY: Final = 1.0
-STUCK_TIME: Final = 30.0
-"""Seconds without an answer from Kafka for a batch after which readiness turns red."""
 
 
 class Segments(Backend, OwnParts):
@@ -40,7 +36,6 @@ class Segments(Backend, OwnParts):
         self._runtime = runtime
         self._metrics = metrics
         self._settings = runtime.settings
-        self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._reader = LogReader(runtime.settings.kafka)
         self._partitions: list[Partition] = []
         self._owner: Owner | None = None
@@ -93,7 +88,7 @@ class Segments(Backend, OwnParts):
             self._partitions, settings.kafka, runtime.metrics.kafka_throttled.inc, self._readers.lost, runtime.log
         )
         runtime.tasks.start(self._owner.run(), "segments owner")
-        runtime.tasks.start(self._watch(), "segments")
+        runtime.tasks.start(self._count(), "segments count")
         for partition in self._partitions:
             await partition.live.wait()
 
@@ -136,13 +131,9 @@ class Segments(Backend, OwnParts):
         problem = self._problem if self._owner is None else self._owner.problem
         if problem is not None:
             return [problem]
-        found = [
+        return [
             f"segments {each.number}: the log is not read yet" for each in self._partitions if not each.live.is_set()
         ]
-        since = min((each.since for each in self._partitions if each.since is not None), default=self._clock())
-        if (silent := self._clock() - since) > STUCK_TIME:
-            found.append(f"Kafka has not answered for a block for {silent:.0f} s")
-        return found
 
     # Questions
 
@@ -184,25 +175,13 @@ class Segments(Backend, OwnParts):
         self._metrics.blocks.inc(blocks)
         self._readers.heard(segments)
 
-    async def _watch(self) -> None:
-        """Ends conversations that have waited for too long, and counts."""
-        late = False
-        while True:
-            looked = self._clock()
-            await asyncio.sleep(LOOK)
-            late = stood_still(self._clock(), looked + LOOK) and not late
-            if late:  # it takes what came meanwhile first
-                continue
-            before = self._clock() - self._settings.kafka.ack_deadline
-            for partition in self._partitions:
-                partition.appending.overdue(before)
-            self._count()
-
-    def _count(self) -> None:
+    async def _count(self) -> None:
         metrics = self._metrics
-        segments = [segment for each in self._partitions for segment in each.fold.segments.values()]
-        metrics.segments.set(len(segments))
-        metrics.writers.set(sum(len(segment.writers) for segment in segments))
-        metrics.bytes.set(sum(segment.length - segment.start for segment in segments))
-        metrics.sessions.set(sum(len(each.appending) for each in self._partitions))
-        metrics.replies_bytes.set(self._readers.used)
+        while True:
+            await asyncio.sleep(LOOK)
+            segments = [segment for each in self._partitions for segment in each.fold.segments.values()]
+            metrics.segments.set(len(segments))
+            metrics.writers.set(sum(len(segment.writers) for segment in segments))
+            metrics.bytes.set(sum(segment.length - segment.start for segment in segments))
+            metrics.sessions.set(sum(len(each.appending) for each in self._partitions))
+            metrics.replies_bytes.set(self._readers.used)
