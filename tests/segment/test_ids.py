@@ -12,7 +12,7 @@ import pytest
 
 from tests.ids import hashed
 from tests.segment import speaking
-from tests.segment.instant import Driven, drive
+from tests.segment.instant import drive
 from tests.segment.recorded import W1
 from tests.segment.speaking import block, event, events, over_the_end
 from tests.segment.speaking_today import append, setup
@@ -41,16 +41,6 @@ def test_the_twenty_that_are_written_down(case: dict[str, Any]) -> None:
     for way in ways:
         found = drive([speaking.setup(segment, writer) + way]).flat
         assert [part.id if isinstance(part.id, str) else part.id.decode() for part in found] == expected
-
-
-def test_what_is_left_of_a_block_keeps_its_ids() -> None:
-    data = [bytes([number]) * number for number in range(6)]
-    first = [each.id for each in drive([speaking.setup() + block(0, events(*data))]).events]
-    for stored in range(7):
-        driven = Driven()
-        driven.hear(speaking.setup(), block(0, events(*data[:stored])))
-        driven.hear(block(0, events(*data)))
-        assert [each.id for each in driven.outcome.events] == first
 
 
 # Today's dialect

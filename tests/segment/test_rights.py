@@ -42,7 +42,7 @@ def test_who_may_not_hears_so_and_nothing_changes() -> None:
     away.session = SegmentSession(AWAY, LIMITS)
     away.hear(HELLO)
     assert away.says(create()) == [said.SegmentCreated(REQUEST, "a")]
-    asked = {"sealSegment": seal(), "truncateSegment": truncate(0)}
+    asked = {"type 28": seal(), "type 38": truncate(0)}
     for name, request in asked.items():
         assert away.says(request) == [said.OperationUnsupported(REQUEST, name)]
     assert store.fold.segments["a"].sealed is False

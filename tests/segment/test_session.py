@@ -18,10 +18,8 @@ from headrace_segment.questions import (
     ReadBytes,
     RepliesLeft,
 )
-from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.session.limits import READS
 from headrace_segment.store import records
-from headrace_segment.wire.codes import Kind
 from headrace_segment.wire.original import (
     AT_TAIL,
     END_OF_SEGMENT,
@@ -32,10 +30,10 @@ from headrace_segment.wire.original import (
     SegmentRead,
 )
 
-from tests.driving import PEER, one_by_one
+from tests.driving import one_by_one
 from tests.segment.instant import LIMITS, Driven, Hears, InstantStore, Slow, drive
 from tests.segment.recorded import W1, W2
-from tests.segment.speaking import block, event, events, keep_alive, over_the_end, raw, read, say, setup
+from tests.segment.speaking import block, event, events, keep_alive, over_the_end, read, say, setup
 
 HELLO = event(b"hello")
 WORLD = event(b"world!")
@@ -57,7 +55,7 @@ def test_a_client_resumes_from_its_level_on_another_connection() -> None:
     assert Driven(store).hear(setup(), block(0, HELLO)) == replies(AppendSetup("a", W1, 0)) + level(13)
     again = Driven(store)
     assert again.hear(setup()) == replies(AppendSetup("a", W1, 13))
-    assert again.hear(block(0, HELLO + WORLD)) == level(27)  # only what lies above the level is stored, and published
+    assert again.hear(block(0, HELLO), block(13, WORLD)) == level(13) + level(27)  # only what lies above is published
     assert [event.value for event in again.outcome.events] == [b"world!"]
     assert store.content("a") == HELLO + WORLD
 
@@ -82,9 +80,9 @@ def test_the_same_event_has_the_same_id_whoever_sends_it_and_however() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (block(1, HELLO), "a block at 1, but its writer is at 0"),
-        (block(0, HELLO) + block(14, WORLD), "a block at 14, but its writer is at 13"),
-        (block(0, HELLO) + block(0, WORLD), "no event's end at its writer's level, 13"),
+        (block(1, HELLO), "a block from 1 to 14, but its writer is at 0"),
+        (block(0, HELLO) + block(14, WORLD), "a block from 14 to 28, but its writer is at 13"),
+        (block(0, HELLO) + block(0, WORLD), "a block from 0 to 14, but its writer is at 13"),
         (block(0, HELLO, W2), "not set up"),
     ],
 )
@@ -253,15 +251,6 @@ def test_only_so_many_reads_have_no_answer() -> None:
     slow.hear(setup())
     with pytest.raises(ProtocolError, match="reads without an answer"):
         slow.hear(read())
-
-
-def test_flags_in_bytes() -> None:
-    driven = Driven()
-    driven.hear(setup(), block(0, HELLO))
-    driven.session = SegmentSession(PEER, LIMITS, flags_in_bytes=True)
-    assert driven.hear(read()) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(8) + b"\1\0" + HELLO)
-    driven.store.append("a", records.Seal())
-    assert driven.hear(read(offset=13)) == raw(Kind.SEGMENT_READ, b"\0\1a" + bytes(7) + b"\x0d" + b"\1\1")
 
 
 def test_a_repeat_of_what_is_under_way_is_acknowledged_with_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +11,6 @@ from headrace_common.record.contract import OCTETS, Attribute, Reason
 from headrace_common.record.encoding import field, length
 from headrace_common.record.event import (
     Envelope,
-    FrameIds,
     Part,
     Reject,
     deterministic_id,
@@ -20,11 +18,11 @@ from headrace_common.record.event import (
     id_fields,
     rfc3339_ms,
     source,
-    unique_frame_ids,
 )
 from headrace_common.session.interface import PAUSE, SMALL, SMALL_PARTS, Frame, Pause, Peer, Ticket, singly
 from typing_extensions import override
 
+from headrace_segment.store.records import Numbering
 from headrace_segment.wire.codes import HEADER, Kind
 
 PROTOCOL: Final = "segment"
@@ -56,8 +54,11 @@ it is."""
 
 
 @dataclass(slots=True)  # not frozen: one for each block
-class Run(ABC):
-    """Bytes of a segment that bring a writer from one level to another: `count` events of it."""
+class Run:
+    """Bytes of a segment that bring a writer from one level to another: `count` events of it, as its client says.
+
+    Levels count bytes of Event messages, or events, as `numbering` says.
+    """
 
     segment: str
     writer: bytes
@@ -65,53 +66,25 @@ class Run(ABC):
     after: int
     data: bytes
     count: int
+    numbering: Numbering
 
-    @abstractmethod
-    def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
-        """Returns each event's level, name and bytes. The name distinguishes it from others of its writer with the same bytes, in
-        any block; None if it has no such name.
+    def events(self) -> Iterator[tuple[int, bytes, bytes] | Pause]:
+        """Returns each event's level, name and bytes. The name distinguishes it from others of its writer with the same bytes.
+
+        It is the level behind the event, in whatever block it comes. A client of today's dialect numbers events one by one if it
+        frames each as an Event message, as the Java client's writers of events do. If it frames nothing, its block is one event.
+        With fewer or more events than it said, or more than numbers, an event's name is its block's level and its place there.
         """
+        return self._by_bytes() if self.numbering is Numbering.BYTES else self._by_numbers()
 
-
-@dataclass(slots=True)  # not frozen: one for each block
-class ByteRun(Run):
-    """Whole Event messages. Levels count their bytes, header included."""
-
-    @staticmethod
-    def of(segment: str, writer: bytes, before: int, data: bytes, count: int) -> ByteRun:
-        """Returns the run that begins at level `before`."""
-        return ByteRun(segment, writer, before, before + len(data), data, count)
-
-    @override
-    def events(self) -> Iterator[tuple[int, bytes, bytes]]:
+    def _by_bytes(self) -> Iterator[tuple[int, bytes, bytes]]:
         at = 0
         while at < len(self.data):
             _, body = HEADER.unpack_from(self.data, at)
             start, at = at + HEADER.size, at + HEADER.size + body
             yield self.before + at, _packed(self.before + at), self.data[start:at]
 
-    def beyond(self, level: int) -> ByteRun | None:
-        """Returns the part of it above `level`; None if `level` lies within an event."""
-        at, count = 0, self.count
-        while self.before + at < level:
-            _, body = HEADER.unpack_from(self.data, at)
-            at, count = at + HEADER.size + body, count - 1
-        return (
-            ByteRun.of(self.segment, self.writer, level, self.data[at:], count) if self.before + at == level else None
-        )
-
-
-@dataclass(slots=True)  # not frozen: one for each block
-class EventRun(Run):
-    """The data that a client of today's dialect appends. Levels are event numbers; `count` is the client's number of events.
-
-    The Java client's writers of events frame each one as an Event message and number them one by one, so an event's name is its
-    number. With fewer or more events than the client said, or more than numbers, events have no name. Writers of bytes frame
-    nothing: such a run is one event, named by its number.
-    """
-
-    @override
-    def events(self) -> Iterator[tuple[int, bytes | None, bytes] | Pause]:
+    def _by_numbers(self) -> Iterator[tuple[int, bytes, bytes] | Pause]:
         data, size, unpack, header = self.data, len(self.data), HEADER.unpack_from, HEADER.size
         at = framed = 0
         while at < size:
@@ -125,12 +98,15 @@ class EventRun(Run):
         if not framed:
             yield self.after, _packed(self.after), data
             return
-        named = framed == self.count <= self.after - self.before
+        numbered = framed == self.count <= self.after - self.before
         at, level = 0, self.after - framed
         while at < size:
             _, body = unpack(data, at)
             start, at, level = at + header, at + header + body, level + 1
-            yield (level, _packed(level), data[start:at]) if named else (self.after, None, data[start:at])
+            if numbered:
+                yield level, _packed(level), data[start:at]
+            else:
+                yield self.after, _packed(self.after) + _packed(start), data[start:at]
 
 
 class BlockFrame(Frame):
@@ -139,7 +115,6 @@ class BlockFrame(Frame):
     __slots__ = (
         "_envelope",
         "_event_bytes",
-        "_unique_ids",
         "ordering_key",
         "received_ms",
         "run",
@@ -153,7 +128,6 @@ class BlockFrame(Frame):
         self.run = run
         self._envelope = envelope
         self._event_bytes = event_bytes
-        self._unique_ids: FrameIds | None = None
         self.ticket: Ticket = -1
         self.received_ms = received_ms
         self.size = len(run.data) + OVERHEAD
@@ -182,15 +156,14 @@ class BlockFrame(Frame):
         behind_id = after_id + field(rfc3339_ms(self.received_ms)) + kind + name_of_attributes
         about_writer = _about(run)
         made: list[Any] = []
-        size = number = 0
+        size = 0
         for event in run.events():
             if isinstance(event, Pause):
                 yield event
                 continue
             level, named, data = event
-            name = self._unique_id(number) if named is None else id_behind(begin, named, data)
+            name = id_behind(begin, named, data)
             about = about_writer % level
-            number += 1
             size += len(data)
             if len(data) > limit:
                 detail = f"{len(data)} bytes, LIMITS__EVENT_BYTES {limit}"
@@ -202,12 +175,6 @@ class BlockFrame(Frame):
                 made, size = [], 0
         if made:
             yield made
-
-    def _unique_id(self, number: int) -> bytes:
-        """Returns an id that is the same in each call of `parts`."""
-        if self._unique_ids is None:
-            self._unique_ids = unique_frame_ids()
-        return self._unique_ids(number)
 
 
 def _about(run: Run) -> bytes:

@@ -29,8 +29,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     limits = limits_of(settings.limits, section)
 
     def session(peer: Peer) -> ByteSession:
-        flags_in_bytes, may_destroy = section.read_flags == "bytes", section.lets_destroy(peer)
-        return SegmentSession(peer, limits, flags_in_bytes=flags_in_bytes, may_destroy=may_destroy)
+        return SegmentSession(peer, limits, may_destroy=section.lets_destroy(peer))
 
     segments = Segments(runtime, metrics)
     return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from headrace_common.operations.networks import Network, networks, within
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
@@ -54,9 +54,6 @@ class SegmentSection(Section):
         frozenset(),
         description="Who may seal and truncate segments, as a JSON list of networks and of client certificates' subjects;"
         " without it nobody.",
-    )
-    read_flags: Literal["packed", "bytes"] = Field(
-        "packed", description="SegmentRead's two flags in the original dialect: two bits of one byte, or a byte each."
     )
     segments: int = Field(100_000, ge=1, description="Maximum segments; beyond them none is created.")
     writers: int = Field(

@@ -64,13 +64,10 @@ _REFUSED: Final = {
 class SegmentSession(ByteSession):
     """See `headrace_common.session.interface.Session`."""
 
-    def __init__(
-        self, peer: Peer, limits: SessionLimits, *, flags_in_bytes: bool = False, may_destroy: bool = False
-    ) -> None:
-        """`flags_in_bytes`: see `OriginalDialect`; `may_destroy`: whether the client may seal and truncate segments."""
+    def __init__(self, peer: Peer, limits: SessionLimits, *, may_destroy: bool = False) -> None:
+        """`may_destroy`: whether the client may seal and truncate segments."""
         self._peer = peer
         self._limits = limits
-        self._flags_in_bytes = flags_in_bytes
         self._may_destroy = may_destroy
         self._first = b""
         self._known: Dialect | None = None
@@ -106,7 +103,7 @@ class SegmentSession(ByteSession):
             if data.startswith(HELLO):
                 self._known = TodayDialect(self._limits, self._tickets, may_destroy=self._may_destroy)
             else:
-                self._known = OriginalDialect(self._limits, self._tickets, flags_in_bytes=self._flags_in_bytes)
+                self._known = OriginalDialect(self._limits, self._tickets)
         dialect = self._dialect
         for said in dialect.decoder.receive(data):
             try:

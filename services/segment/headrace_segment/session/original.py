@@ -6,14 +6,14 @@ the client says      we answer
 SetupAppend          AppendSetup with the writer's level, when its session is open; NoSuchSegment. After blocks of the
                      same writer that wait, when they are stored
 a block              DataAppended with the writer's level, when the block is stored: first its events on the events topic,
-                     then its bytes in its segment; SegmentIsSealed. Bytes at or below the level are
-                     acknowledged again and stored once
+                     then its bytes in its segment; SegmentIsSealed. A block at or below the
+                     level is acknowledged again and stored once
 ReadSegment          SegmentRead, SegmentIsTruncated, NoSuchSegment
 KeepAlive            the same, at once
 ===================  =====================================================================================================
 
-A gap, a block of a writer that is not set up, or a session that another connection has taken over ends the conversation: the
-client comes back, and resumes from its level. Writers do not wait for each other.
+A block of a writer that is not set up, or that ends above its writer's level and does not begin there, ends the conversation,
+as a connection that takes the writer over does: the client comes back, and resumes from its level.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import Ticket
 from typing_extensions import override
 
-from headrace_segment.events import ByteRun
+from headrace_segment.events import Run
 from headrace_segment.questions import BytesRead, ReadBytes
 from headrace_segment.session.dialect import About, Block, Dialect, Say, Setup, Writer
 from headrace_segment.session.limits import SessionLimits
@@ -49,10 +49,8 @@ class OriginalDialect(Dialect):
     messages = MESSAGES
     numbering = Numbering.BYTES
 
-    def __init__(self, limits: SessionLimits, tickets: Iterator[Ticket], *, flags_in_bytes: bool) -> None:
-        """`flags_in_bytes`: see `SegmentRead`."""
+    def __init__(self, limits: SessionLimits, tickets: Iterator[Ticket]) -> None:
         super().__init__(OriginalDecoder(limits.frame_bytes), limits, tickets)
-        self._flags_in_bytes = flags_in_bytes
 
     @override
     def heard(self, said: Any, say: Say) -> Setup | Block | About | None:
@@ -68,23 +66,14 @@ class OriginalDialect(Dialect):
         return said
 
     @override
-    def run(self, writer: Writer, block: Block, say: Say) -> ByteRun:
+    def run(self, writer: Writer, block: Block, say: Say) -> Run:
         assert isinstance(block, CompleteBlock)
-        if block.offset > writer.sent:
-            raise ProtocolError(f"a block at {block.offset}, but its writer is at {writer.sent}")
-        run = ByteRun.of(writer.segment, writer.id, block.offset, block.data, block.events)
-        if not run.before < writer.sent < run.after:
-            return run
-        above = run.beyond(writer.sent)
-        if above is None:
-            raise ProtocolError(
-                f"a block at {block.offset} that has no event's end at its writer's level, {writer.sent}"
-            )
-        return above
+        after = block.offset + len(block.data)
+        if block.offset != writer.sent < after:
+            raise ProtocolError(f"a block from {block.offset} to {after}, but its writer is at {writer.sent}")
+        return Run(writer.segment, writer.id, block.offset, after, block.data, block.events, self.numbering)
 
     @override
     def read(self, question: ReadBytes, request: int, answer: BytesRead) -> Any:
-        flags, data = AT_TAIL * answer.at_tail | END_OF_SEGMENT * answer.end_of_segment, answer.data
-        if self._flags_in_bytes:
-            flags, data = int(answer.at_tail), bytes((answer.end_of_segment,)) + data
-        return SegmentRead(question.segment, question.offset, flags, data)
+        flags = AT_TAIL * answer.at_tail | END_OF_SEGMENT * answer.end_of_segment
+        return SegmentRead(question.segment, question.offset, flags, answer.data)

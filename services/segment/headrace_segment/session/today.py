@@ -33,24 +33,21 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import Ticket
 from typing_extensions import override
 
-from headrace_segment.events import EventRun
+from headrace_segment.events import Run
 from headrace_segment.questions import AboutSegment, BytesRead, ChangeSegment, DescribeSegment, ReadBytes
 from headrace_segment.session.dialect import About, Block, Dialect, Say, Setup, Writer
 from headrace_segment.session.limits import SessionLimits
 from headrace_segment.store.records import Change, Create, Numbering, Seal, Truncate
 from headrace_segment.wire import messages as wire
-from headrace_segment.wire.today import NEWEST, OLDEST, Append, TodayDecoder, Unsupported, operation
+from headrace_segment.wire.today import NEWEST, OLDEST, Append, TodayDecoder, Unsupported
 
 LEAST: Final = 8
 """Bytes that a reader gets even if it asks for less, if they are there: a message's header."""
 
 _NO_TRACE: Final = ""
 
-_DESTROY: Final = {
-    wire.SealSegment: "sealSegment",
-    wire.TruncateSegment: "truncateSegment",
-}
-"""Requests that end a segment or take its bytes away, with Pravega's names of them."""
+_DESTROY: Final = wire.SealSegment, wire.TruncateSegment
+"""Requests that end a segment or take its bytes away."""
 
 _CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
     wire.CreateSegment: lambda asked: Create(),
@@ -84,9 +81,9 @@ class TodayDialect(Dialect):
         elif isinstance(said, wire.Hello):
             _greet(said, say)
         elif isinstance(said, Unsupported):
-            say(wire.OperationUnsupported(said.request, operation(said.kind)))
-        elif type(said) in _DESTROY and not self._may_destroy:
-            say(wire.OperationUnsupported(said.request, _DESTROY[type(said)]))
+            say(wire.OperationUnsupported(said.request, f"type {said.kind}"))
+        elif isinstance(said, _DESTROY) and not self._may_destroy:
+            say(wire.OperationUnsupported(said.request, f"type {int(self.messages.kind(said))}"))
         else:
             return About(self._question(said), said.request)
         return None
@@ -100,7 +97,7 @@ class TodayDialect(Dialect):
         return ChangeSegment(ticket, segment, _CHANGES[type(said)](said))
 
     @override
-    def run(self, writer: Writer, block: Block, say: Say) -> EventRun:
+    def run(self, writer: Writer, block: Block, say: Say) -> Run:
         """Raises `ProtocolError` also for a block that would be refused: how the bytes were split decides whether the refusal of
         the block before it is known yet.
         """
@@ -108,7 +105,7 @@ class TodayDialect(Dialect):
         if block.level <= writer.sent:
             say(wire.InvalidEventNumber(writer.id, block.request, _NO_TRACE, block.level))
             raise ProtocolError(f"event number {block.level} does not rise above {writer.sent}")
-        return EventRun(writer.segment, writer.id, writer.sent, block.level, block.data, block.events)
+        return Run(writer.segment, writer.id, writer.sent, block.level, block.data, block.events, self.numbering)
 
     @override
     def read(self, question: ReadBytes, request: int, answer: BytesRead) -> Any:

@@ -50,8 +50,7 @@ ReadSegment = _row(Kind.READ_SEGMENT, "ReadSegment", segment=TEXT, offset=I64, l
 KeepAlive = _row(Kind.KEEP_ALIVE, "KeepAlive", data=REST)
 PartialMessage = _row(Kind.PARTIAL_MESSAGE, "PartialMessage", place=BYTE, data=REST)
 
-# Of the server. `level`: how many bytes of this writer are stored. SegmentRead's `flags`: `AT_TAIL`, `END_OF_SEGMENT`. All code
-# of that time wrote a byte for each flag instead, 0 or 1: `flags` is then the first of them, and `data` begins with the other.
+# Of the server. `level`: how many bytes of this writer are stored. SegmentRead's `flags`: `AT_TAIL`, `END_OF_SEGMENT`.
 # The original text has no SegmentIsTruncated; its number and name are today's.
 AppendSetup = _row(Kind.APPEND_SETUP, "AppendSetup", segment=TEXT, writer=UUID, level=I64)
 DataAppended = _row(Kind.DATA_APPENDED, "DataAppended", writer=UUID, level=I64)

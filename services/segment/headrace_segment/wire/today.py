@@ -118,36 +118,8 @@ class TodayDecoder(MessageParser[Any]):
         return Append(writer, data, events, level, request)
 
 
-_OPERATIONS: Final = {
-    5: "conditionalAppend",
-    30: "deleteSegment",
-    32: "updateSegmentPolicy",
-    34: "getSegmentAttribute",
-    36: "updateSegmentAttribute",
-    40: "createTransientSegment",
-    41: "locateOffset",
-    58: "mergeSegments",
-    68: "getTableSegmentInfo",
-    70: "createTableSegment",
-    71: "deleteTableSegment",
-    74: "updateTableEntries",
-    76: "removeTableKeys",
-    78: "readTable",
-    83: "readTableKeys",
-    85: "readTableEntries",
-    88: "readTableEntriesDelta",
-    89: "conditionalBlockEnd",
-    90: "mergeSegmentsBatch",
-}
-"""Pravega's names of the requests that are not served here."""
-
 _NUMBERED_LAST: Final = {5, 89}
-"""Those whose number comes last: they begin with a writer."""
-
-
-def operation(kind: int) -> str:
-    """Returns the name of a request."""
-    return _OPERATIONS.get(kind, f"type {kind}")
+"""Conditional appends, whose number comes last: they begin with a writer."""
 
 
 def _end_fields(body: bytes) -> tuple[bytes, int, bytes, int, int, int]:
