@@ -1,59 +1,53 @@
-"""The job on a standalone cluster, submitted with `spark-submit`: hosts die, the driver dies, every record lands once."""
+"""The job by `spark-submit` on executors of their own, which die, and then the driver does: every record lands once."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import headrace_lake.__main__
+import psutil
+import pyspark
 import pytest
 from headrace_cli.machine.jars import jars
 
-from tests.lake.cluster import EXECUTOR_MEMORY, Cluster, submit
+from tests.contract.processes import below, command, kill
 from tests.lake.lander import Bench, Lander, await_true
 from tests.lake.stream import check_landed, send_now
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.full]
 
-NO_PYTHON = {"PYSPARK_PYTHON": "/nowhere/python"}
+NO_PYTHON = {"PYSPARK_PYTHON": "/nowhere/python", "PYSPARK_DRIVER_PYTHON": sys.executable}
 """Executors would fail with this, if they needed Python."""
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "cluster", environment=NO_PYTHON)
-    yield made
-    made.stop()
-
-
-def submitted(bench: Bench, cluster: Cluster, **options: Any) -> Lander:
-    """The job, submitted as in docs/lake-clusters.md."""
+def submitted(bench: Bench, *, once: bool = False, batch_records: int = 1_000) -> Lander:
+    """The job, submitted as in docs/lake-clusters.md, to a standalone cluster that lives in the driver but for its executors."""
     listed = ",".join(map(str, sorted(jars("spark").glob("*.jar"))))
-    launcher = submit(
-        headrace_lake.__main__.__file__, "--master", cluster.master, "--jars", listed,
-        "--driver-java-options", "-XX:-DontCompileHugeMethods", "--executor-memory", EXECUTOR_MEMORY,
-    )  # fmt: skip
-    python = {**NO_PYTHON, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    return bench.start(launcher=launcher, variables=python, jars=None, master=None, **options)
+    launcher = [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local-cluster[2,1,640]", "--jars", listed,
+        "--driver-java-options", "-XX:-DontCompileHugeMethods", "--conf", "spark.executor.memory=512m", headrace_lake.__main__.__file__,
+    ]  # fmt: skip
+    return bench.start(
+        launcher=launcher, variables=NO_PYTHON, jars=None, master=None, once=once, batch_records=batch_records
+    )
 
 
-def test_a_worker_and_the_driver_are_killed(bench: Bench, cluster: Cluster) -> None:
+def executors(job: Lander) -> list[psutil.Process]:
+    return [each for each in below(job.pid) if any("ExecutorBackend" in word for word in command(each))]
+
+
+def test_an_executor_and_the_driver_are_killed(bench: Bench) -> None:
     send_now(bench.kafka, bench.sent, 12_000, resend_every=100)
-    job = submitted(bench, cluster, batch_records=1_000)
-    await_true(lambda: len(cluster.executors(0)) == len(cluster.executors(1)) == 1, "an executor on each worker", job)
+    job = submitted(bench)
+    await_true(lambda: len(executors(job)) == 2, "an executor on each worker", job)
     batch = bench.freeze_while_writing(job)  # before the driver commits what its executors write
-    assert cluster.kill_worker(0) == 1
+    kill(executors(job)[0].pid)
     job.thaw()
     while job.next("landed")["batch"] < batch:
         pass
-    await_true(lambda: cluster.alive() == 1, "the master misses the worker", job, alive=False)
     bench.freeze_at(job, "events written")
     job.kill()
-    last = submitted(bench, cluster, once=True, batch_records=100_000)
+    last = submitted(bench, once=True, batch_records=100_000)
     assert last.wait() == 0, last.tail()
-    await_true(
-        lambda: len(cluster.state().get("completedapps", ())) == 2, "both runs were the cluster's", last, alive=False
-    )
     check_landed(bench.lake, bench.sent)
