@@ -44,8 +44,6 @@ class RestCatalogServer(HTTPServer):
     def __init__(self, folder: Path, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.catalog = SqlCatalog("headrace", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder / "ice"))
-        self.asked: list[str] = []
-        """Method and path of each request."""
         self.fault: Callable[[str, Act], tuple[int, Any]] = lambda request, act: act()
         """Answers a request ("POST /v1/…") with a status and a body; `act` does what was asked, and answers as it should."""
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name=THREAD, daemon=True)
@@ -69,7 +67,6 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else {}
         request = f"{self.command} {self.path.partition('?')[0]}"
-        self.server.asked.append(request)
         status, answer = self.server.fault(request, lambda: self._act(body))
         text = b"" if answer is None else answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
         self.send_response(status)

@@ -26,7 +26,8 @@ def submitted(bench: Bench, *, once: bool = False, batch_records: int = 1_000) -
     listed = ",".join(map(str, sorted(jars("spark").glob("*.jar"))))
     launcher = [
         str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local-cluster[2,1,640]", "--jars", listed,
-        "--driver-java-options", "-XX:-DontCompileHugeMethods", "--conf", "spark.executor.memory=512m", headrace_lake.__main__.__file__,
+        "--driver-java-options", "-XX:-DontCompileHugeMethods", "--conf", "spark.executor.memory=512m",
+        headrace_lake.__main__.__file__,
     ]  # fmt: skip
     return bench.start(
         launcher=launcher, variables=NO_PYTHON, jars=None, master=None, once=once, batch_records=batch_records
