@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from rich.console import Console
@@ -36,23 +36,6 @@ def line(name: str, kind: str, text: str) -> None:
     mark = _MARKS[kind] if OUT.is_terminal else _PLAIN[kind].strip().ljust(2)
     OUT.print(f"{mark} {name:<10}", end=" ")
     OUT.print(text, markup=False)
-
-
-@contextmanager
-def fetching() -> Iterator[Callable[[str, int, int], None]]:
-    """Show the progress of jars that are fetched: a line that counts on a terminal, plain lines elsewhere."""
-    said: set[str] = set()
-    with ERR.status("looking for the jars") if ERR.is_terminal else nullcontext() as status:
-
-        def tell(what: str, done: int, total: int) -> None:
-            text = f"fetching {what}"
-            if status is not None:
-                status.update(f"{text}: {done} of {total}")
-            elif text not in said:
-                said.add(text)
-                print(text, file=sys.stderr, flush=True)
-
-        yield tell
 
 
 def table(*columns: str) -> Table:

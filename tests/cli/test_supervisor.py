@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.stack import reach, supervisor
+from headrace_cli.stack import reach
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import StateFolder
 from headrace_common.operations.tasks import stops
@@ -170,21 +170,6 @@ def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(
     wait_for(lambda: stack.state.what_runs().get("ready"), "being ready")
     stack.process.send_signal(signal.SIGHUP if signal.SIGHUP in stops() else signal.SIGTERM)
     assert stack.process.wait(PATIENCE) == 0
-
-
-def test_a_log_stays_bounded_while_its_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "LOG_BYTES", 1000)
-    log = tmp_path / "x.log"
-    with log.open("ab", buffering=0) as writer:
-        writer.write(b"a" * 1000)
-        supervisor.rotate_log(log)
-        assert log.stat().st_size == 1000
-        writer.write(b"b")
-        supervisor.rotate_log(log)
-        assert log.stat().st_size == 0
-        assert (tmp_path / "x.log.1").read_bytes() == b"a" * 999 + b"b"
-        writer.write(b"c")
-        assert log.read_bytes() == b"c"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")

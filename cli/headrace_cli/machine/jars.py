@@ -17,7 +17,6 @@ import sys
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -32,9 +31,6 @@ REPOSITORY_VARIABLE: Final = "HEADRACE_MAVEN_REPOSITORY"
 """Environment variable with the address of a Maven repository that replaces Maven Central."""
 SILENCE: Final = 60.0
 """Seconds without a byte after which a download fails."""
-
-FetchProgress = Callable[[str, int, int], None]
-"""Called with a description, the number of jars that are there already, and the number that are wanted."""
 
 
 class Jar(NamedTuple):
@@ -71,11 +67,11 @@ def listed(name: str) -> list[Jar]:
     return found
 
 
-def jars(name: str, progress: FetchProgress | None = None) -> Path:
+def jars(name: str) -> Path:
     """Return a folder with exactly the jars of the set `name` (``kafka``, ``spark``, ``s3``, ``msk``); fetch what is missing.
 
-    The first call may block for minutes. Each jar comes into the folder as a whole, so an interruption does no harm, nor a second
-    process that fetches. Raises `CommandError` (no network, no disk, a wrong checksum).
+    The first call may block for minutes, and says so on standard error. Each jar comes into the folder as a whole: neither an
+    interruption nor a second process that fetches does harm. Raises `CommandError` (no network, no disk, a wrong checksum).
     """
     wanted = listed(name)
     key = hashlib.sha256("\n".join(map(repr, wanted)).encode()).hexdigest()[:16]
@@ -83,9 +79,9 @@ def jars(name: str, progress: FetchProgress | None = None) -> Path:
     missing = [jar for jar in wanted if not (folder / jar.file).is_file()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if missing:
+            print(f"fetching {len(missing)} {name} jars", file=sys.stderr, flush=True)
         for jar in missing:
-            if progress is not None:
-                progress(f"{name} jars", len(wanted) - len(missing) + missing.index(jar), len(wanted))
             part = folder / f"{jar.file}.{os.getpid()}"
             part.write_bytes(_download(jar))
             part.rename(folder / jar.file)

@@ -7,6 +7,7 @@ Nothing needs it: receivers do the same in Python. So whatever goes wrong is one
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace_cli.ground import ROOT, CommandError, cache
-from headrace_cli.machine.filelock import locked
 
 SOURCES: Final = ROOT / "libs" / "native"
 MODULE: Final = "headrace_native.abi3.so"
@@ -42,7 +42,8 @@ def install() -> NativeStatus:
     try:
         kept = cache() / "native" / fingerprint() / MODULE
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with locked(kept.parent / "lock", lambda: None):
+        with (kept.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             fresh = not kept.is_file()
             problem = _build(kept) if fresh else ""
         if problem:

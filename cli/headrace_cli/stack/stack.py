@@ -16,7 +16,7 @@ from headrace_common.operations.variables import variable
 from headrace_common.protocol import Protocol, installed
 
 from headrace_cli.ground import CommandError, check_known, module
-from headrace_cli.machine.jars import FetchProgress, jars
+from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
 from headrace_cli.machine.ports import free_port, holder, is_taken
 from headrace_cli.stack.broker import HOST, LOCALE, Broker
@@ -61,7 +61,7 @@ def select_receivers(names: Sequence[str]) -> list[Protocol[Any]]:
     return [known[name] for name in names] if names else list(SERVICES)
 
 
-def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | None = None) -> Stack:
+def plan(state: StateFolder, options: StackOptions) -> Stack:
     """Choose ports, fetch missing jars and prepare the broker. The first call may block for minutes.
 
     Raises `CommandError` (a port in use, an unknown service, no Java, no jars, an unusable folder).
@@ -74,10 +74,10 @@ def plan(state: StateFolder, options: StackOptions, progress: FetchProgress | No
     parts = [_receiver(service, ports, options.host, state, base) for service in select_receivers(options.services)]
     lake_ops = ports.take("the landing job's health and metrics", LAKE_OPS_PORT, HOST)
     live = _live(state, 0 if options.any_port else LIVE_PORT, base) if options.live else []
-    spark_jars = jars("spark", progress)
+    spark_jars = jars("spark")
     kafka = None
     if embedded:
-        jars("kafka", progress)
+        jars("kafka")
         broker = Broker(state.kafka, kafka_port, controller_port)
         broker.prepare()
         kafka = Part("kafka", tuple(broker.command()), LOCALE, state.log("kafka"), bootstrap)

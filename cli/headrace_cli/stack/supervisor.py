@@ -32,8 +32,6 @@ Report = Callable[[str, str, str], None]
 PROBE_INTERVAL: Final = 0.3
 TELL_SECONDS: Final = 5.0
 """Seconds after which, and then whenever they have doubled, a slow start says what it waits for."""
-LOG_BYTES: Final = 10 * 1024 * 1024
-"""A longer log file is moved to ``<name>.log.1``, so that a part's logs take at most twice this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +101,6 @@ class Supervisor:
 
     async def _start(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            rotate_log(part.log)
             kept = {name: value for name, value in os.environ.items() if name not in part.without}
             with part.log.open("ab") as output:
                 self._running[part] = await asyncio.create_subprocess_exec(
@@ -120,8 +117,6 @@ class Supervisor:
         """Wait a moment. Return whether no part has ended and nothing is to stop."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), PROBE_INTERVAL)
-        for part in self._running:
-            rotate_log(part.log)
         self._ended = [part for part, process in self._running.items() if process.returncode is not None]
         return not (self._ended or self._stop.is_set())
 
@@ -230,13 +225,3 @@ def last_line(path: Path) -> str:
     with path.open("rb") as log:
         log.seek(max(0, path.stat().st_size - 8192))
         return message(log.read().decode(errors="replace"))[:300]
-
-
-def rotate_log(path: Path) -> None:
-    """Copy a long log to ``<name>.log.1`` and truncate it. The part appends, so it continues at the file's new end."""
-    with suppress(OSError):
-        if path.stat().st_size > LOG_BYTES:
-            with path.open("rb") as log:
-                log.seek(-LOG_BYTES, os.SEEK_END)
-                path.with_name(f"{path.name}.1").write_bytes(log.read(LOG_BYTES))
-            os.truncate(path, 0)

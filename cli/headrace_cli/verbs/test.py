@@ -81,9 +81,8 @@ def run_tests(
         console.line(name, "good" if ok else "bad", f"{time.monotonic() - began:.1f} s")
         if not ok:
             failed.append(name)
-    with console.fetching() as progress:  # here, where it is seen; a test would be silent for minutes
-        for name in ("kafka", "spark", *(() if tier is Tier.QUICK else ("s3",))):
-            jars(name, progress)
+    for name in ("kafka", "spark", *(() if tier is Tier.QUICK else ("s3",))):
+        jars(name)  # here, where it is seen; a test would be silent for minutes
     began = time.monotonic()
     tests = [sys.executable, "-m", "pytest", f"--require={require}", f"--tier={tier}"]
     tests += [*(() if chosen else WHOLE), *arguments]

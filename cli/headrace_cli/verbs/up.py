@@ -67,8 +67,7 @@ def run(state: StateFolder, options: StackOptions, *, quiet: bool = False) -> in
     with state.held():
         shutil.rmtree(scratch := state.path / "run" / "spark", ignore_errors=True)  # of a killed landing job
         scratch.mkdir(exist_ok=True)
-        with console.fetching() as progress:
-            stack = plan(state, options, progress)
+        stack = plan(state, options)
 
         @console.unheard()
         def announce() -> None:
