@@ -10,7 +10,7 @@ from headrace_common.record.contract import GAP_TYPE, Reason
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import KeepUntil, Message
 from headrace_logjam.devices.consumer import ConsumerSession
-from headrace_logjam.wire import BodyLimits, Meta, encode_meta, split
+from headrace_logjam.wire import BodyLimits, split
 
 from tests.driving import NOW_MS, Seen, parts_of
 from tests.fuzz.subjects import made
@@ -27,10 +27,9 @@ class Consumer:
     """A session, and all that came of it."""
 
     def __init__(self) -> None:
-        self.doubled: list[int] = []
         self.lost = 0
         self.now = 1000.0
-        self.session = ConsumerSession("device-1", "us", LIMITS, self._lost, self.doubled.append)
+        self.session = ConsumerSession("device-1", "us", LIMITS, self._lost)
 
     def _lost(self, numbers: int) -> None:
         self.lost += numbers
@@ -64,11 +63,6 @@ def published(sequence: int, body: Any = b'{"started_ms":1}', method: int = 0, *
     return event(body, method, **{"device": 7, "created_ms": CREATED, "sequence": sequence, **more})
 
 
-def heartbeat(sequence: int) -> list[bytes]:
-    meta = encode_meta(Meta(0, 7, CREATED, sequence))
-    return [b"heartbeat", b"tcp://device.example:9606", b"{}", meta]
-
-
 def marks(parts: list[Seen | Reject]) -> list[dict[str, Any]]:
     return [part.json for part in parts if isinstance(part, Seen) and part.headers["ce_type"].decode() == GAP_TYPE]
 
@@ -91,14 +85,6 @@ def test_nothing_expires_and_nobody_is_answered() -> None:
     assert frame.kept is KeepUntil.REFUSAL
     assert not frame.acknowledged
     assert frame.ordering_key == b"device-1/shop-production"
-
-
-def test_a_heartbeat_that_names_another_address_is_told() -> None:
-    consumer = Consumer()
-    other = [*heartbeat(3)]
-    other[1] = b"tcp://other.example:9606"
-    consumer.parts(heartbeat(1), heartbeat(2), other, [*other[:3], heartbeat(4)[3]])
-    assert consumer.doubled == [7]
 
 
 def test_a_message_that_cannot_be_understood_keeps_its_number() -> None:

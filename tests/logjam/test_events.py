@@ -12,8 +12,8 @@ from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
 from headrace_common.record.steps import finish
 from headrace_common.session.inflate import LAST_WINDOW
-from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
-from headrace_logjam.wire import BodyCompression, BodyLimits, split
+from headrace_logjam.devices.subscription import SubscriptionMaker
+from headrace_logjam.wire import BodyCompression, BodyLimits, read_published, split
 
 from tests.driving import BARREN_ZLIB, NOW_MS
 from tests.logjam.driving import ADDRESS, META, asking, drive, driven, event
@@ -31,7 +31,7 @@ def rejected(frames: list[bytes], **limits: Any) -> tuple[Reject, bytes]:
 def test_what_a_device_publishes_in_windows_1252_is_read_as_such() -> None:
     maker = SubscriptionMaker("east", "c", BodyLimits(1000, 1000, 64))
     bodies = (b'{"a":"\xe9"}', b"{}", b'{"a":\xe9}')
-    mended, plain, bad = [finish(maker.make(read_published(event(body)), NOW_MS)) for body in bodies]
+    mended, plain, bad = [finish(maker.make(read_published(event(body), "east"), NOW_MS)) for body in bodies]
     assert isinstance(mended, bytes)
     assert isinstance(plain, bytes)
     value, headers = decode(mended)
@@ -71,7 +71,7 @@ def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
     assert len(pauses) >= len(BARREN_ZLIB) // LAST_WINDOW
     assert isinstance(reject, Reject)
     assert reject.reason is Reason.BAD_JSON
-    assert len([*maker.make(read_published(frames), NOW_MS)]) == len(pauses)
+    assert len([*maker.make(read_published(frames, "east"), NOW_MS)]) == len(pauses)
 
 
 def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:

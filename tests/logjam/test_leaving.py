@@ -36,7 +36,7 @@ class Storing(FakePublisher):
         self.stored: list[bytes] = []
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
-        requests = [received.request for received in frame.items]  # type: ignore[attr-defined]
+        requests = frame.items  # type: ignore[attr-defined]
         self.stored += [request.frames[2] for request in requests]
         asyncio.get_running_loop().call_later(0.002, listener.stored, frame.ticket, len(requests), True)
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from headrace_common.session.interface import Message
 from headrace_logjam.devices.consumer import ConsumerSession
-from headrace_logjam.devices.subscription import DeviceMessage, SubscriptionMaker
-from headrace_logjam.wire import BodyLimits, Meta, encode_meta
+from headrace_logjam.devices.subscription import SubscriptionMaker
+from headrace_logjam.wire import BodyLimits, LogjamMessage, Meta, encode_meta
 
+from tests.contract.waiting import there
 from tests.logjam.losses import Row, losses
 from tests.tiers import sized
 
@@ -77,8 +78,8 @@ class Consumer:
                 left.append(frame)
                 continue
             for item in frame.items:
-                if isinstance(item, DeviceMessage) and item.meta is not None:
-                    about = self.maker._about(item, item.meta).decode()
+                if isinstance(item, LogjamMessage) and item.meta is not None:
+                    about = there(self.maker.about(item)).decode()
                     self.world.rows.append((b"|".join(item.frames).hex(), about, frame.received_ms))
                     life, number = map(int, item.frames[2].split(b"/"))
                     self.world.stored.add((life, number))
@@ -191,7 +192,7 @@ def said(*numbers: tuple[int, int], consumer: str = "a", ended: int | None = Non
         session.tick(0.0)
         for frame in session.frames():
             item = frame.items[-1]  # type: ignore[attr-defined]
-            rows.append((f"{number} {second}", maker._about(item, item.meta).decode(), frame.received_ms))
+            rows.append((f"{number} {second}", there(maker.about(item)).decode(), frame.received_ms))
     return rows
 
 

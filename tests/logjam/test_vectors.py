@@ -10,8 +10,8 @@ import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject, event_id
 from headrace_common.record.steps import finish
-from headrace_logjam.devices.subscription import SubscriptionMaker, read_published
-from headrace_logjam.wire import BodyCompression, BodyLimits, decode_meta, encode_meta, inflate
+from headrace_logjam.devices.subscription import SubscriptionMaker
+from headrace_logjam.wire import BodyCompression, BodyLimits, decode_meta, encode_meta, inflate, read_published
 
 from tests.driving import NOW_MS
 from tests.ids import hashed
@@ -93,7 +93,7 @@ def test_the_twenty_of_devices_that_are_written_down(case: dict[str, Any]) -> No
     sent = frames_of(case)
     assert case["id"] == by_the_rule(*sent)
     for endpoint, consumer in (("one", "a"), ("two", "b")):
-        part = finish(SubscriptionMaker(endpoint, consumer, LIMITS).make(read_published(sent), NOW_MS))
+        part = finish(SubscriptionMaker(endpoint, consumer, LIMITS).make(read_published(sent, endpoint), NOW_MS))
         assert not isinstance(part, Reject)
         assert event_id(part).decode() == case["id"]
 
@@ -105,7 +105,7 @@ def test_devices_without_a_number_share_no_id() -> None:
 
     def names(endpoint: str, consumer: str) -> list[bytes]:
         maker = SubscriptionMaker(endpoint, consumer, LIMITS)
-        made = [finish(maker.make(read_published(frames), NOW_MS)) for frames in (sent, sent_broken)]
+        made = [finish(maker.make(read_published(frames, endpoint), NOW_MS)) for frames in (sent, sent_broken)]
         return [part.id if isinstance(part, Reject) else event_id(part) for part in made]
 
     assert names("one", "a") == names("one", "b")

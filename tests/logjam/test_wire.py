@@ -162,7 +162,7 @@ GOOD = [b"a-b", b"logs.a.b", b"{}", encode_meta(Meta())]
 )
 @pytest.mark.parametrize("asks", [True, False])
 def test_requests(frames: list[bytes], problem: str, asks: bool) -> None:
-    request = read_request([b"", *frames] if asks else frames)
+    request = read_request([b"", *frames] if asks else frames, "x")
     if not frames and not asks:
         return
     assert (list(request.frames), request.asks, request.problem) == (frames, asks, problem)
@@ -170,10 +170,10 @@ def test_requests(frames: list[bytes], problem: str, asks: bool) -> None:
 
 def test_who_is_not_answered_may_leave_meta_out() -> None:
     for frames in (GOOD, GOOD[:3]):
-        request = read_unanswered(frames)
+        request = read_unanswered(frames, "x")
         assert (list(request.frames[:3]), request.asks, request.problem) == (GOOD[:3], False, "")
-    assert read_unanswered(GOOD[:2]).problem == "2 frames, not 4"
-    assert read_unanswered([b"", *GOOD]).problem == "5 frames, not 4"
+    assert read_unanswered(GOOD[:2], "x").problem == "2 frames, not 4"
+    assert read_unanswered([b"", *GOOD], "x").problem == "5 frames, not 4"
 
 
 def test_what_the_client_breaks_is_not_compressed() -> None:

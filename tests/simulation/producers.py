@@ -16,10 +16,9 @@ from headrace_common.session.client import Answer
 from headrace_common.session.interface import Message
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, PULL_PORT
-from headrace_logjam.wire import PING, PONG, UNTOLD
+from headrace_logjam.wire import PING, PONG, UNTOLD, LogjamMessage
 
 from tests.contract.logjam import MORE, message, zmtp
-from tests.contract.waiting import there
 from tests.simulation.clients import LOOK, Client, Honest, Hostile, Sent, Unanswered, reads
 from tests.simulation.loop import replaced
 from tests.simulation.network import ClientEnd
@@ -57,9 +56,10 @@ def in_place(world: Any) -> Iterator[None]:
 
     def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
         if isinstance(driver.session, ProducerSession):
-            frame = there(driver.session._pending[ticket].frame)
+            frame = driver.session._pending[ticket]
             for each in frame.items if frame.acknowledged or stored else ():
-                world.given_up.setdefault(each.address, set()).add(error.policy)
+                assert isinstance(each, LogjamMessage)
+                world.given_up.setdefault(each.sender, set()).add(error.policy)
         else:
             world.given_up.setdefault(driver.peer.address, set()).add(error.policy)
         abandoned(driver, ticket, error)

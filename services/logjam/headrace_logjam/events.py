@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
 from enum import StrEnum
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 import orjson
@@ -25,16 +24,13 @@ from headrace_common.record.event import (
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
 from headrace_common.record.windows_1252 import MendedJson
-from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket, paused
+from headrace_common.session.interface import Pause, paused
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_logjam.wire import BodyLimits, Meta, Request, decode_meta, inflate, joined
+from headrace_logjam.wire import BodyLimits, LogjamMessage, Meta, inflate, joined
 
 PROTOCOL: Final = "logjam"
-OVERHEAD: Final = 512
-"""Bytes that a message costs beyond its frames."""
-
 ENVELOPES_BYTES: Final = 2 << 20
 """Bytes of envelopes that a socket keeps: of a thousand senders and streams, whose names clients choose."""
 
@@ -94,10 +90,7 @@ class BodyContent(NamedTuple):
     event: MendedJson
 
 
-Item = TypeVar("Item")
-
-
-class RecordMaker(ABC, Generic[Item]):
+class RecordMaker(ABC):
     """Makes the records of messages, of producers or of devices."""
 
     def __init__(self, limits: BodyLimits) -> None:
@@ -105,13 +98,40 @@ class RecordMaker(ABC, Generic[Item]):
         self._limits = limits
         self._envelopes = Memory(ENVELOPES_BYTES)
 
-    @abstractmethod
-    def make(self, item: Item, received_ms: int) -> Generator[Pause, None, Part]:
+    def make(self, message: LogjamMessage, received_ms: int) -> Generator[Pause, None, Part]:
         """Returns the event of a message, or its reject. Never raises for any message."""
+        meta = message.meta
+        if message.problem or meta is None:
+            return self._reject(message, Reason.BAD_MESSAGE, message.problem)
+        app_env, topic, body, _ = message.frames
+        found = yield from self._read(meta, body)
+        if isinstance(found, Fault):
+            return self._reject(message, *found)
+        raw, fields, event = found
+        name = self.name(message, raw if fields.named else None)
+        time = event_time(fields, meta.created_ms)
+        attributes = event.attributes(self.about(message, received=time is None))
+        envelope = self.envelope(message.sender, app_env, topic)
+        return envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes)
 
     @abstractmethod
-    def spoiled(self, items: Sequence[Item], detail: str) -> Reject:
-        """Returns messages as one reject: each as u32 length and the bytes that a reject of it alone would keep."""
+    def name(self, message: LogjamMessage, raw: bytes | None) -> bytes:
+        """Returns the id of a message. `raw`: its JSON, if that names a request."""
+
+    @abstractmethod
+    def about(self, message: LogjamMessage, *, received: bool = False) -> bytes | None:
+        """Returns the attributes of a message as JSON. `received`: its time is that of the receipt."""
+
+    def spoiled(self, messages: Sequence[LogjamMessage], detail: str) -> Reject:
+        """Returns messages as one reject, in the name of the first: each as u32 length and the bytes that its own would keep."""
+        return self._reject(messages[0], Reason.INTERNAL, detail, joined([joined(each.frames) for each in messages]))
+
+    def _reject(self, message: LogjamMessage, reason: Reason, detail: str, whole: bytes | None = None) -> Reject:
+        """Returns the message for quarantine, each of its frames as u32 length and bytes; or `whole`, in its name."""
+        names = "/".join(frame[:_SUBJECT].decode(errors="replace") for frame in message.frames[:2])
+        envelope = Envelope(PROTOCOL, source(PROTOCOL, message.sender), names)
+        raw, name = (joined(message.frames), self.name(message, None)) if whole is None else (whole, unique_id())
+        return envelope.reject(reason, detail, raw, name, self.about(message))
 
     def envelope(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
         """Returns the envelope of the events of a sender, an address or an endpoint, in one stream."""
@@ -126,7 +146,7 @@ class RecordMaker(ABC, Generic[Item]):
         """Makes it."""
         return Envelope(PROTOCOL, source(PROTOCOL, sender), (app_env + b"/" + topic).decode(errors="replace"))
 
-    def read(self, meta: Meta, body: bytes) -> Generator[Pause, None, BodyContent | Fault]:
+    def _read(self, meta: Meta, body: bytes) -> Generator[Pause, None, BodyContent | Fault]:
         """Returns the event that a body is, or why it is none."""
         json, limits = self._json, self._limits
         try:
@@ -140,73 +160,13 @@ class RecordMaker(ABC, Generic[Item]):
         return BodyContent(raw, fields, MendedJson(raw, b""))
 
 
-PASSING: Final = frozenset((Reason.OVERSIZED, Reason.TOO_DEEP))
-"""Reasons for which a sound message is no event: with other settings it would be one."""
-
-
-class ProducerMessage(NamedTuple):
-    """A producer's message and where it came from."""
-
-    request: Request
-    address: str
-
-
-class ProducerMaker(RecordMaker[ProducerMessage]):
+class ProducerMaker(RecordMaker):
     """Makes the events of producers' messages."""
 
     @override
-    def make(self, item: ProducerMessage, received_ms: int) -> Generator[Pause, None, Part]:
-        request, address = item
-        if request.problem:
-            return self._reject(item, Reason.BAD_MESSAGE, request.problem)
-        app_env, topic, body, frame = request.frames
-        meta = decode_meta(frame)
-        found = yield from self.read(meta, body)
-        if isinstance(found, Fault):
-            return self._reject(item, *found)
-        raw, fields, event = found
-        name = deterministic_id(PROTOCOL, app_env, topic, raw) if fields.named else unique_id()
-        time = event_time(fields, meta.created_ms)
-        envelope = self.envelope(address, app_env, topic)
-        attributes = event.attributes(None if time else _RECEIVED)
-        return envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes)
+    def name(self, message: LogjamMessage, raw: bytes | None) -> bytes:
+        return unique_id() if raw is None else deterministic_id(PROTOCOL, *message.frames[:2], raw)
 
     @override
-    def spoiled(self, items: Sequence[ProducerMessage], detail: str) -> Reject:
-        return self._reject(items[0], Reason.INTERNAL, detail, joined([joined(each.request.frames) for each in items]))
-
-    def _reject(self, item: ProducerMessage, reason: Reason, detail: str, raw: bytes | None = None) -> Reject:
-        """Returns the message for quarantine, each of its frames as u32 length and bytes; or `raw`, in its name."""
-        frames = item.request.frames
-        names = [frame[:_SUBJECT].decode(errors="replace") for frame in frames[:2]]
-        envelope = Envelope(PROTOCOL, source(PROTOCOL, item.address), "/".join(names))
-        return envelope.reject(reason, detail, joined(frames) if raw is None else raw, unique_id())
-
-
-@dataclass(eq=False)
-class MessagesFrame(Frame, Generic[Item]):
-    """Messages of one application that were read together. Part i is item i."""
-
-    items: Sequence[Item]
-    ticket: Ticket
-    received_ms: int
-    size: int
-    maker: RecordMaker[Item]
-    ordering_key: bytes
-    acknowledged: bool
-    kept: KeepUntil
-    refused: set[int] = field(default_factory=set)
-    """The messages that can never be events, as far as their parts have been made."""
-
-    @override
-    def parts(self) -> Iterator[Part | Pause]:
-        """See `headrace_common.session.interface.Frame.parts`."""
-        for index, item in enumerate(self.items):
-            part = yield from self.maker.make(item, self.received_ms)
-            if isinstance(part, Reject) and part.reason not in PASSING:
-                self.refused.add(index)
-            yield part
-
-    @override
-    def spoiled(self, detail: str) -> Reject:
-        return self.maker.spoiled(self.items, detail)
+    def about(self, message: LogjamMessage, *, received: bool = False) -> bytes | None:
+        return _RECEIVED if received else None

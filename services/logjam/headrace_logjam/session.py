@@ -17,16 +17,16 @@ stored all the same, if Kafka takes it later. A message that asks for no answer 
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace_common.session.interface import Frame, KeepUntil, Message, MessageSession, Reply, Status, Ticket
+from headrace_common.session.interface import KeepUntil, Message, Reply, Ticket
 from typing_extensions import override
 
-from headrace_logjam.events import OVERHEAD, MessagesFrame, ProducerMaker, ProducerMessage
+from headrace_logjam.events import ProducerMaker
+from headrace_logjam.gathering import GatheringSession, MessagesFrame
 from headrace_logjam.settings import LogjamLimits
 from headrace_logjam.wire import (
     ACCEPTED,
@@ -34,8 +34,7 @@ from headrace_logjam.wire import (
     PONG,
     REFUSED,
     BodyLimits,
-    Request,
-    is_app_env,
+    LogjamMessage,
     read_request,
     read_unanswered,
 )
@@ -58,19 +57,12 @@ class _Question:
     over: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class _Gathered:
-    """Messages that make one frame. `due`: when their senders stop waiting (monotonic). `stored`: how many are stored."""
+@dataclass(eq=False)
+class ProducersFrame(MessagesFrame):
+    """Messages that all ask for an answer, or none does. `due`: when their senders stop waiting (monotonic)."""
 
-    key: bytes
-    asked: bool
-    now_ms: int
-    messages: list[ProducerMessage] = field(default_factory=list)
     questions: list[_Question] = field(default_factory=list)
-    size: int = 0
-    stored: int = 0
     due: float = 0.0
-    frame: MessagesFrame[ProducerMessage] | None = None
 
 
 def limits_of(limits: LogjamLimits) -> BodyLimits:
@@ -78,11 +70,9 @@ def limits_of(limits: LogjamLimits) -> BodyLimits:
     return BodyLimits(min(limits.event_bytes, limits.inflated_bytes), limits.ratio, limits.depth)
 
 
-class ProducerSession(MessageSession):
-    """See `headrace_common.session.interface.MessageSession`.
-
-    Messages of one application that are read in one turn of the event loop make one frame. `host`: in the answer to a ping;
-    `said` is called with each answer, `LATE` for one that did not leave.
+class ProducerSession(GatheringSession[ProducersFrame]):
+    """See `headrace_common.session.interface.MessageSession`. `host`: in the answer to a ping; `said` is called with each
+    answer, `LATE` for one that did not leave.
     """
 
     def __init__(
@@ -99,6 +89,7 @@ class ProducerSession(MessageSession):
         """`answers`: the socket can answer.
         `publish`: takes the four frames of each message that is stored and not refused, and when it came (Unix time, ms).
         """
+        super().__init__()
         self._maker = ProducerMaker(limits_of(limits))
         self._answer_time = answer_time
         self._answers = answers
@@ -106,16 +97,9 @@ class ProducerSession(MessageSession):
         self._said = said
         self._ignored = ignored
         self._publish = publish
-        self._tickets = itertools.count()
-        self._gathered: dict[bytes, _Gathered] = {}
-        self._gathered_bytes = 0
-        self._full: list[_Gathered] = []  # gathered, and no more belongs to them
-        self._ready: deque[Frame] = deque()
-        self._pending: dict[Ticket, _Gathered] = {}
-        self._waiting: deque[_Gathered] = deque()  # those whose senders wait, the oldest first
+        self._waiting: deque[ProducersFrame] = deque()  # those whose senders wait, the oldest first
         self._questions: dict[bytes, deque[_Question]] = {}  # by route
         self._due: deque[bytes] = deque()  # routes that may be answered
-        self._now = 0.0  # when `tick` was called last
 
     # What decides that an answer may leave
 
@@ -124,21 +108,19 @@ class ProducerSession(MessageSession):
         """Takes part i for message i, except when the whole frame is one reject by a mistake of ours: then `whole` covers them
         all.
         """
-        gathered = self._pending[ticket]
-        frame = gathered.frame
-        assert frame is not None
+        frame = self._pending[ticket]
         if whole:
             del self._pending[ticket]
             stored = len(frame.items)
-        for index in range(gathered.stored, stored):
-            request, refused = frame.items[index].request, index in frame.refused
-            if self._publish is not None and not refused and not request.problem:
-                self._publish(request.frames, gathered.now_ms)
-            if gathered.asked:
-                question = gathered.questions[index]
+        for index in range(frame.stored, stored):
+            message, refused = frame.items[index], index in frame.refused
+            if self._publish is not None and isinstance(message, LogjamMessage) and not (refused or message.problem):
+                self._publish(message.frames, frame.received_ms)
+            if frame.acknowledged:
+                question = frame.questions[index]
                 question.answer = REFUSED if refused else ACCEPTED
                 self._due.append(question.route)
-        gathered.stored = max(gathered.stored, stored)
+        frame.stored = max(frame.stored, stored)
 
     @override
     def abandon(self, ticket: Ticket) -> None:
@@ -161,8 +143,8 @@ class ProducerSession(MessageSession):
                 del self._questions[route]
         return None
 
-    def _leave_unanswered(self, gathered: _Gathered) -> None:
-        for question in gathered.questions[gathered.stored :]:
+    def _leave_unanswered(self, frame: ProducersFrame) -> None:
+        for question in frame.questions[frame.stored :]:
             if not question.over:  # else its route has begun again
                 for other in self._questions.pop(question.route, ()):
                     other.over = True
@@ -172,31 +154,16 @@ class ProducerSession(MessageSession):
 
     @override
     def receive(self, message: Message, now_ms: int) -> None:
-        request = read_request(message.parts) if self._answers else read_unanswered(message.parts)
-        if request.ping and not request.problem:
-            self._pinged(request, message.route)
-            return
-        app_env = request.frames[0] if request.frames else b""
-        key = app_env if is_app_env(app_env) else b""
-        asked = request.asks
-        gathered = self._gathered.get(key)
-        if gathered is None or gathered.asked is not asked:
-            if gathered is not None:
-                self._full.append(gathered)
-            gathered = self._gathered[key] = _Gathered(key, asked, now_ms)
-        size = message.size + OVERHEAD
-        gathered.messages.append(ProducerMessage(request, message.address))
-        gathered.size += size
-        self._gathered_bytes += size
-        if asked:
-            gathered.questions.append(self._ask(message.route, request.name))
-
-    def _pinged(self, request: Request, route: bytes) -> None:
-        if not request.asks:
+        request = (read_request if self._answers else read_unanswered)(message.parts, message.address)
+        if not request.ping:
+            frame = self.gather(request, message, now_ms)
+            if request.asks:
+                frame.questions.append(self._ask(message.route, request.name))
+        elif request.asks:
+            self._ask(message.route, PING).answer = PONG
+            self._due.append(message.route)
+        else:
             self._ignored(PING.decode())
-            return
-        self._ask(route, PING).answer = PONG
-        self._due.append(route)
 
     def _ask(self, route: bytes, name: bytes) -> _Question:
         question = _Question(route, name)
@@ -204,13 +171,13 @@ class ProducerSession(MessageSession):
         return question
 
     @override
-    def frames(self) -> Iterator[Frame]:
-        while self._ready:
-            yield self._ready.popleft()
+    def new_frame(self, ticket: Ticket, received_ms: int, message: LogjamMessage) -> ProducersFrame:
+        kept = KeepUntil.DEADLINE if message.asks else KeepUntil.STORED
+        ordering_key = b"%b/%b" % (ENDPOINT, message.key)
+        return ProducersFrame(ticket, received_ms, self._maker, ordering_key, message.asks, kept)
 
     @override
     def deadline(self) -> float | None:
-        """Returns now once something is gathered: messages read in one turn of the event loop belong together."""
         if self._gathered:
             return self._now
         while self._waiting and self._waiting[0].stored >= len(self._waiting[0].questions):
@@ -219,33 +186,10 @@ class ProducerSession(MessageSession):
 
     @override
     def tick(self, now: float) -> None:
-        self._now = now
-        for gathered in (*self._full, *self._gathered.values()):
-            self._hand_out(gathered, now + self._answer_time)
-        self._full.clear()
-        self._gathered.clear()
-        self._gathered_bytes = 0
+        for frame in self._gathered:
+            if frame.acknowledged:
+                frame.due = now + self._answer_time
+                self._waiting.append(frame)
+        super().tick(now)
         while self._waiting and self._waiting[0].due <= now:
             self._leave_unanswered(self._waiting.popleft())
-
-    def _hand_out(self, gathered: _Gathered, due: float) -> None:
-        ticket = next(self._tickets)
-        gathered.due = due
-        gathered.frame = MessagesFrame(
-            gathered.messages,
-            ticket,
-            gathered.now_ms,
-            gathered.size,
-            self._maker,
-            ordering_key=b"%b/%b" % (ENDPOINT, gathered.key),
-            acknowledged=gathered.asked,
-            kept=KeepUntil.DEADLINE if gathered.asked else KeepUntil.STORED,
-        )
-        self._pending[ticket] = gathered
-        self._ready.append(gathered.frame)
-        if gathered.questions:
-            self._waiting.append(gathered)
-
-    @override
-    def status(self) -> Status:
-        return Status(partial_bytes=self._gathered_bytes, idle=not (self._pending or self._gathered))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -112,6 +112,10 @@ def _is_name(frame: bytes) -> bool:
 def is_topic(frame: bytes) -> bool:
     """Returns whether a frame is a topic that producers may use."""
     return frame.startswith(TOPICS) and len(frame) <= NAME_BYTES
+
+
+def _is_any_topic(frame: bytes) -> bool:
+    return len(frame) <= NAME_BYTES
 
 
 def compress(method: int, body: bytes) -> bytes:
@@ -227,21 +231,31 @@ def split(raw: bytes) -> list[bytes]:
     return frames
 
 
-class Request(NamedTuple):
-    """A producer's message. `frames`: app-env, topic, body and meta, or the frames that came instead.
+@dataclass(slots=True, eq=False)
+class LogjamMessage:
+    """A message as it was received. `frames`: app-env, topic, body and meta, or the frames that came instead.
 
-    `asks`: it began with an empty frame, so it wants an answer. `problem`: why it can never be an event, judged by all but its
-    body; empty if nothing is wrong.
+    `sender`: the client's address or name, or the endpoint. `meta`: None if it is broken. `problem`: why the message can never
+    be an event, judged by all but its body; empty if nothing is wrong. `asks`: it began with an empty frame, so it wants an
+    answer. `heard`: what a consumer says of its number, as members of a JSON object.
     """
 
     frames: Sequence[bytes]
-    asks: bool
+    sender: str
+    meta: Meta | None
     problem: str
+    asks: bool = False
+    heard: bytes = b""
 
     @property
     def ping(self) -> bool:
         """Whether it is no event, but a question whether a receiver is there."""
-        return bool(self.frames) and self.frames[0] == PING
+        return not self.problem and self.frames[0] == PING
+
+    @property
+    def key(self) -> bytes:
+        """Messages of one key keep their order: their app-env."""
+        return b"" if self.problem else self.frames[0]
 
     @property
     def name(self) -> bytes:
@@ -258,40 +272,41 @@ UNTOLD: Final = encode_meta(Meta())
 """The meta of a message without one: old producers leave it out where they get no answer."""
 
 
-def read_request(parts: Sequence[bytes]) -> Request:
+def read_request(parts: Sequence[bytes], sender: str) -> LogjamMessage:
     """Reads a message to the socket that answers: an empty frame, if it wants an answer, and four frames."""
     asks = bool(parts) and not parts[0]
-    frames = parts[1:] if asks else parts
-    return Request(frames, asks, _problem(frames))
+    return _read(parts[1:] if asks else parts, sender, PING, is_topic, asks=asks)
 
 
-def read_unanswered(parts: Sequence[bytes]) -> Request:
+def read_unanswered(parts: Sequence[bytes], sender: str) -> LogjamMessage:
     """Reads a message to the socket that never answers: four frames, or three without meta."""
-    frames = [*parts, UNTOLD] if len(parts) == FRAMES - 1 else parts
-    return Request(frames, False, _problem(frames))
+    return _read([*parts, UNTOLD] if len(parts) == FRAMES - 1 else parts, sender, PING, is_topic)
 
 
-def _problem(frames: Sequence[bytes]) -> str:
+def read_published(parts: Sequence[bytes], sender: str) -> LogjamMessage:
+    """Reads a message from a device. Any topic will do."""
+    return _read(parts, sender, HEARTBEAT, _is_any_topic)
+
+
+def _read(
+    frames: Sequence[bytes], sender: str, special: bytes, topical: Callable[[bytes], bool], *, asks: bool = False
+) -> LogjamMessage:
+    """`special`: what is in the app-env's place in a message with any topic."""
     if len(frames) != FRAMES:
-        return miscounted(frames)
-    app_env, topic, _, meta = frames
-    if app_env != PING:
-        if not is_app_env(app_env):
-            return f"no app-env: {_shown(app_env)}"
-        if not is_topic(topic):
-            return f"unknown topic: {_shown(topic)}"
+        these = f"{len(frames)} frames" if len(frames) < MOST_FRAMES else f"the first of {MOST_FRAMES} frames or more"
+        return LogjamMessage(frames, sender, None, f"{these}, not {FRAMES}", asks)
+    app_env, topic, _, last = frames
     try:
-        decode_meta(meta)
+        meta = decode_meta(last)
     except ProtocolError as error:
-        return str(error)
-    return ""
-
-
-def miscounted(frames: Sequence[bytes]) -> str:
-    """Describes the fault of a message that does not have four frames."""
-    if len(frames) < MOST_FRAMES:
-        return f"{len(frames)} frames, not {FRAMES}"
-    return f"{MOST_FRAMES} frames or more, not {FRAMES}: these are the first"
+        return LogjamMessage(frames, sender, None, str(error), asks)
+    problem = ""
+    if app_env != special:
+        if not is_app_env(app_env):
+            problem = f"no app-env: {_shown(app_env)}"
+        elif not topical(topic):
+            problem = f"unknown topic: {_shown(topic)}"
+    return LogjamMessage(frames, sender, meta, problem, asks)
 
 
 def _shown(frame: bytes) -> str:

@@ -83,7 +83,7 @@ class Subscription:
         runtime, settings, made = self._runtime, self._runtime.settings, self._connect()
         lost = self._metrics.lost_messages.labels(self.name)
         consumer = settings.logjam.consumer or own_name()
-        self._session = ConsumerSession(self.name, consumer, limits_of(settings.limits), lost.inc, self._is_doubled)
+        self._session = ConsumerSession(self.name, consumer, limits_of(settings.limits), lost.inc)
         peer = Peer(self._address, 0, self.name)
         self._connection = MessageConnection(runtime.receiver, peer, self._session, self._read)
         self._read.open(made, self._connection)
@@ -115,8 +115,3 @@ class Subscription:
                 await asyncio.wait_for(closed.wait(), SILENCE)
             if self._read.reading and self._read.last < began:
                 self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self.name, address=self._address)
-
-    def _is_doubled(self, device: int) -> None:
-        self._runtime.receiver.limited.warning(
-            "a device's heartbeats name another address: do two use one number?", endpoint=self.name, device=device
-        )

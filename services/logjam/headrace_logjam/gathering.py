@@ -1,0 +1,118 @@
+"""Messages that are read in one turn of the event loop become frames, one for each application. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from headrace_common.record.contract import Reason
+from headrace_common.record.event import Event, Part, Reject
+from headrace_common.session.interface import Frame, KeepUntil, Message, MessageSession, Pause, Status, Ticket
+from typing_extensions import override
+
+from headrace_logjam.events import RecordMaker
+from headrace_logjam.wire import LogjamMessage
+
+OVERHEAD: Final = 512
+"""Bytes that a message costs beyond its frames."""
+
+PASSING: Final = frozenset((Reason.OVERSIZED, Reason.TOO_DEEP))
+"""Reasons for which a sound message is no event: with other settings it would be one."""
+
+
+@dataclass(eq=False)
+class MessagesFrame(Frame):
+    """Messages of one application. Part i is item i: of a message, or an event that is made already."""
+
+    ticket: Ticket
+    received_ms: int
+    maker: RecordMaker
+    ordering_key: bytes
+    acknowledged: bool
+    kept: KeepUntil
+    items: list[LogjamMessage | Event] = field(default_factory=list)
+    size: int = 0
+    stored: int = 0
+    """How many items are stored."""
+    refused: set[int] = field(default_factory=set)
+    """The messages that can never be events, as far as their parts have been made."""
+
+    @override
+    def parts(self) -> Iterator[Part | Pause]:
+        """See `headrace_common.session.interface.Frame.parts`."""
+        for index, item in enumerate(self.items):
+            if not isinstance(item, LogjamMessage):
+                yield item
+                continue
+            part = yield from self.maker.make(item, self.received_ms)
+            if isinstance(part, Reject) and part.reason not in PASSING:
+                self.refused.add(index)
+            yield part
+
+    @override
+    def spoiled(self, detail: str) -> Reject:
+        return self.maker.spoiled([item for item in self.items if isinstance(item, LogjamMessage)], detail)
+
+
+F = TypeVar("F", bound=MessagesFrame)
+
+
+class GatheringSession(MessageSession, Generic[F]):
+    """See `headrace_common.session.interface.MessageSession`."""
+
+    def __init__(self) -> None:
+        self._tickets = itertools.count()
+        self._gathered: list[F] = []
+        self._gathered_bytes = 0
+        self._open: dict[bytes, F] = {}  # of the gathered, the last of each key
+        self._ready: deque[Frame] = deque()
+        self._pending: dict[Ticket, F] = {}
+        self._now = 0.0  # when `tick` was called last
+
+    @abstractmethod
+    def new_frame(self, ticket: Ticket, received_ms: int, message: LogjamMessage) -> F:
+        """Returns the frame that this message begins, without it."""
+
+    def began(self, now_ms: int) -> int:
+        """Returns the time of all that is gathered: so it keeps the order of messages, though they are in several frames."""
+        return self._gathered[0].received_ms if self._gathered else now_ms
+
+    def gather(self, message: LogjamMessage, received: Message, now_ms: int, *before: Event) -> F:
+        """Adds a message to the frame of its application, behind the events `before`."""
+        key = message.key
+        frame = self._open.get(key)
+        if frame is None or frame.acknowledged is not message.asks:
+            frame = self._open[key] = self.new_frame(next(self._tickets), self.began(now_ms), message)
+            self._gathered.append(frame)
+        size = received.size + OVERHEAD
+        frame.items += (*before, message)
+        frame.size += size
+        self._gathered_bytes += size
+        return frame
+
+    @override
+    def frames(self) -> Iterator[Frame]:
+        while self._ready:
+            yield self._ready.popleft()
+
+    @override
+    def deadline(self) -> float | None:
+        """Returns now once something is gathered: messages read in one turn of the event loop belong together."""
+        return self._now if self._gathered else None
+
+    @override
+    def tick(self, now: float) -> None:
+        self._now = now
+        self._pending.update((frame.ticket, frame) for frame in self._gathered)
+        self._ready += self._gathered
+        self._gathered.clear()
+        self._gathered_bytes = 0
+        self._open.clear()
+
+    @override
+    def status(self) -> Status:
+        return Status(partial_bytes=self._gathered_bytes, idle=not (self._pending or self._gathered))
