@@ -1,44 +1,110 @@
-"""Each image by itself, without rights, on a root file system that nobody can write."""
+"""Each image by itself: without rights, on a root file system that nobody can write, ready, acknowledging, and gone in order."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+import signal
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import docker
 import pytest
 from headrace_cli.ground import ROOT
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG
+from headrace_common.operations.settings import environment
 from headrace_common.record import native
+from testcontainers.core.network import Network
 
 from tests.containers.building import NAMES, built, reference
+from tests.containers.running import HARDENED, Contained, KafkaContainer
+from tests.contract.dialect import ContractClient, Dialect, values
+from tests.contract.topic import events
+from tests.contract.waiting import until
 
 pytestmark = pytest.mark.requires("docker", "compose")
 
+Start = Callable[..., Awaitable[Contained]]
 COMPILERS = ("/usr/bin/cargo", "/usr/bin/rustc", "/usr/bin/gcc", "/opt/headrace/bin/maturin")
-HARDENED = ("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges:true")
-"""As the compose file and the chart run every image."""
+RUNNING = ("from pathlib import Path; print(Path('/proc/1/status').read_text()); Path('/opt/headrace/new').touch()",)
+
+
+async def test_a_receiver_needs_no_rights_is_ready_and_acknowledges(dialect: Dialect, start: Start) -> None:
+    receiver = await start()
+    assert await receiver.ready()
+    assert await receiver.metric("build_info", native="on") == 1
+    check = receiver.container.attrs["Config"]["Healthcheck"]["Test"]
+    assert check[0] == "CMD"
+    assert receiver.container.exec_run(check[1:]) == (0, b"ok\n")
+    told = receiver.container.exec_run(["python", "-c", *RUNNING]).output.decode()
+    status = dict(line.partition(":")[::2] for line in told.splitlines() if ":" in line)
+    assert status["Uid"].split() == ["10001"] * 4
+    assert status["Gid"].split() == ["10001"] * 4
+    assert int(status["CapEff"], 16) == 0
+    assert "Read-only file system" in told
+    frame = values(20)
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        await client.receives(await client.send(frame))
+    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
+
+
+async def test_a_receiver_acknowledges_what_is_pending_before_it_ends(
+    dialect: Dialect, start: Start, broker: KafkaContainer
+) -> None:
+    receiver = await start(limits={"drain_time": 300})  # what is asked of Docker meanwhile takes its time
+    frame = values(20)
+    async with await ContractClient.connect(dialect, receiver.address) as client:
+        await client.receives(await client.send(values(1)))
+        with broker.paused():
+            number = await client.send(frame)
+            await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
+            receiver.signal(signal.SIGTERM)
+            await until(lambda: receiver.lines("stopping"), "it stops")
+            status, text = await receiver.get("/readyz")
+            assert (status, "draining" in text) == (503, True)
+            assert receiver.container.exec_run(["python", "-m", "headrace_common.operations.probe"]).exit_code == 1
+            assert receiver.exit_status() is None
+            await client.hears_nothing(0.3)
+        await client.receives(number)
+    assert await receiver.ended() == 0
+    assert receiver.lines("connections cut") == []
+    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
+
+
 WRONG = {"lake": "HEADRACE_LAKE__TRIGGER", "tools": "HEADRACE_KAFKA__SECURITY_PROTOCOL"}
+TOPICS = {"entrypoint": ["/opt/headrace/bin/python", "-m", "headrace_common.topics"]}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_setting_is_one_line_and_status_78(name: str) -> None:
+def test_a_wrong_setting_is_one_line_and_status_78(name: str, client: docker.DockerClient) -> None:
     built(name)
     variable = WRONG.get(name, "HEADRACE_LISTEN__PORT")
-    command = ("smoke", "forward=localhost:1") if name == "tools" else ()
-    status, log = run(reference(name), *command, environment={variable: "many"})
-    assert (status, log.count("\n"), variable in log) == (EXIT_CONFIG, 1, True), log
+    command = {"command": ["smoke", "forward=localhost:1"]} if name == "tools" else {}
+    status, log = run(client, reference(name), environment={variable: "many"}, **command)
+    assert status == EXIT_CONFIG
+    (line,) = log.splitlines()
+    assert variable in line
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"lake", "tools"}))
-def test_a_receivers_image_can_make_the_topics(name: str) -> None:
+def test_a_receivers_image_makes_the_topics(
+    dialect: Dialect, client: docker.DockerClient, network: Network, broker: KafkaContainer
+) -> None:
     """As the chart's job and compose's do."""
-    built(name)
-    given = {"HEADRACE_TOPICS__EVENTS_PARTITIONS": "many"}
-    status, log = run(reference(name), "-m", "headrace_common.topics", entrypoint="python", environment=given)
-    assert (status, "HEADRACE_TOPICS__EVENTS_PARTITIONS" in log) == (EXIT_CONFIG, True), log
+    own = uuid.uuid4().hex[:8]
+    names = {f"{kind}_topic": f"{own}.{kind}" for kind in ("events", "quarantine", "segments")}
+    given = environment("kafka", bootstrap_servers=KafkaContainer.INSIDE, **names)
+    wanted = {**TOPICS, "environment": given, "network": network.name}
+    status, log = run(client, reference(dialect.name), **wanted)
+    assert status == 0, log
+    made = {name for name in names.values() if f"{name}: created" in log}
+    assert made == {
+        name for name in names.values() if dialect.name == "segment" or name.endswith(("events", "quarantine"))
+    }
+    assert run(client, reference(dialect.name), **wanted)[0] == 0, "a second time"
+    wanted["environment"] = {**given, "HEADRACE_TOPICS__EVENTS_PARTITIONS": "many"}
+    status, log = run(client, reference(dialect.name), **wanted)
+    assert (status, "HEADRACE_TOPICS__EVENTS_PARTITIONS" in log) == (EXIT_CONFIG, True)
 
 
 LOADS = """
@@ -64,10 +130,10 @@ LACKS = {"tools": {"pyspark", "py4j", "pyiceberg", "requests"}, "lake": {"deltal
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_module_loads_and_has_its_bytecode(name: str) -> None:
+def test_every_module_loads_and_has_its_bytecode(name: str, client: docker.DockerClient) -> None:
     """Else each start would compile it, since nobody can write into the image."""
     built(name)
-    _, log = run(reference(name), "-v", "-c", LOADS, *LATER.get(name, ()), entrypoint="python")
+    _, log = run(client, reference(name), entrypoint=["python", "-v", "-c", LOADS, *LATER.get(name, ())])
     assert set(re.findall(r"^lacks (.+)$", log, re.MULTILINE)) <= LACKS.get(name, set())
     (loaded,) = re.findall(r"^loaded (.+)$", log, re.MULTILINE)
     assert set(loaded.split()) == {"headrace_common.topics", *LATER.get(name, ())}
@@ -92,31 +158,31 @@ print(x509.load_pem_x509_certificates.__name__)
 """
 
 
-def test_the_tools_read_a_store_write_parquet_and_judge_certificates() -> None:
+def test_the_tools_read_a_store_write_parquet_and_judge_certificates(client: docker.DockerClient) -> None:
     """By libraries of which the image has only a part."""
     built("tools")
-    status, log = run(reference("tools"), "-c", WORKS, entrypoint="python", options=("--tmpfs=/tmp",))
+    status, log = run(client, reference("tools"), entrypoint=["python", "-c", WORKS], tmpfs={"/tmp": ""})
     assert (status, log.splitlines()) == (
         0,
         ["[(5, 'aaaaaaaaa', datetime.date(2026, 1, 10))]", "load_pem_x509_certificates"],
     )
     for command in ((), ("query",), ("quarantine", "replay")):
-        status, log = run(reference("tools"), *command, "--help")
+        status, log = run(client, reference("tools"), command=[*command, "--help"])
         assert (status, "Usage:" in log) == (0, True), log
 
 
-def test_an_image_has_nothing_of_the_builder() -> None:
+def test_an_image_has_nothing_of_the_builder(client: docker.DockerClient) -> None:
     """No secret of the build, no source beside the installed packages, no cache, no compiler."""
     built("forward")
     _, found = run(
+        client,
         reference("forward"),
-        *("/run/secrets", "/build", "/etc/pip.conf", "/root/.cache", "/root/.cargo", *COMPILERS),
-        entrypoint="find",
-        options=("--user=0",),
+        user="0",
+        entrypoint=["find", "/run/secrets", "/build", "/etc/pip.conf", "/root/.cache", "/root/.cargo", *COMPILERS],
     )
     assert all("No such file" in line for line in found.splitlines())
     listing = "import importlib.metadata as m; print(*(f'{d.name.lower()}=={d.version}' for d in m.distributions()))"
-    _, packages = run(reference("forward"), "-c", listing, entrypoint="python")
+    _, packages = run(client, reference("forward"), entrypoint=["python", "-c", listing])
     installed = {
         re.sub(r"[._]", "-", name) + "==" + version for name, version in (p.split("==") for p in packages.split())
     }
@@ -127,18 +193,11 @@ def test_an_image_has_nothing_of_the_builder() -> None:
     assert installed - ours <= set(re.findall(r"^[\w-]+==[^ ]+", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
 
 
-def run(
-    image: str,
-    *command: str,
-    entrypoint: str = "",
-    environment: Mapping[str, str] = MappingProxyType({}),
-    options: Sequence[str] = (),
-) -> tuple[int, str]:
-    """Runs a container to its end, hardened as compose and chart do; its status and what it printed."""
-    given = [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
-    given += ["--entrypoint", entrypoint] if entrypoint else []
-    done = subprocess.run(
-        ["docker", "run", "--rm", *HARDENED, *given, *options, image, *command],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
-    )  # fmt: skip
-    return done.returncode, done.stdout
+def run(client: docker.DockerClient, image: str, **options: Any) -> tuple[int, str]:
+    """Runs a container to its end, hardened; its status and what it printed."""
+    container = client.containers.run(image, detach=True, **{**HARDENED, **options})
+    try:
+        status = container.wait()["StatusCode"]
+        return status, container.logs().decode(errors="replace")
+    finally:
+        container.remove(force=True)
