@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from aiokafka import errors
 from headrace_common.kafka.client import InvalidRecordError, Topic
-from headrace_common.kafka.producer import REFUSED
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
@@ -41,8 +40,7 @@ class Bench:
     def __init__(self, script: Callable[[list[bytes]], Answer] = lambda values: None) -> None:
         self.broker = FakeBroker(script)
         self.topics = FakeTopics()
-        self.metrics = ReceiverMetrics()
-        self.delivery = Delivery(producer_of(self.broker), self.topics, self.metrics)  # type: ignore[arg-type]
+        self.delivery = Delivery(producer_of(self.broker), self.topics, ReceiverMetrics())  # type: ignore[arg-type]
 
     def batch(self, count: int, size: int = 10, topic: str = "events") -> Batch:
         batch = Batch(topic, 2, 1 << 30)
@@ -57,9 +55,6 @@ class Bench:
         for record, owner in refused:
             assert number(decode(record)[0]) == owner.frame.ticket
         return [owner.frame.ticket for _, owner in refused]
-
-    def counted(self, name: str, **labels: str) -> float:
-        return self.metrics.registry.get_sample_value(f"headrace_{name}_total", labels) or 0.0
 
 
 class TestDeadline:
@@ -86,54 +81,36 @@ class TestDeadline:
         assert [sent.where.partition for sent in bench.broker.sent] == [2]
 
 
-REFUSALS = [*((kind, DeliveryPolicy.REFUSED) for kind in REFUSED), (errors.InvalidTimestampError, DeliveryPolicy.CLOCK)]
-
-
-@pytest.mark.parametrize(("kind", "policy"), REFUSALS, ids=lambda each: getattr(each, "__name__", str(each)))
-async def test_what_is_refused_for_reasons_outside_is_for_good(kind: type[Exception], policy: DeliveryPolicy) -> None:
-    bench = Bench(lambda values: kind("no"))
-    with pytest.raises(DeliveryError) as caught:
-        await bench.store(bench.batch(3))
-    assert caught.value.policy is policy
-    assert len(bench.broker.sent) == 1
-
-
-def refuses(*bad: int, error: type[Exception] = errors.MessageSizeTooLargeError) -> Callable[[list[bytes]], Answer]:
+def refuses(error: type[Exception], *bad: int) -> Callable[[list[bytes]], Answer]:
     return lambda values: error("bad") if any(number(value) in bad for value in values) else None
 
 
-class TestPoison:
-    @pytest.mark.parametrize("topic", ["events", "quarantine"])
-    async def test_a_compacted_topic_is_not_taken_for_bad_records(self, topic: str) -> None:
-        """A client that sent few events at a time was acknowledged for all of them, and they were in quarantine."""
-        bench = Bench(lambda values: InvalidRecordError("no key"))
-        described = Topic(topic, 4, 4 * MIB, configuration={"cleanup.policy": "compact,delete"})
-        bench.topics.refreshed = lambda: setattr(bench.topics, topic, described)
-        with pytest.raises(DeliveryError, match="is compacted") as caught:
-            await bench.store(bench.batch(3, topic=topic))
-        assert caught.value.policy is DeliveryPolicy.REFUSED
-        assert len(bench.broker.sent) == 1
-
-    async def test_a_topic_that_refuses_everything_is_not_taken_for_bad_records(self) -> None:
-        count = 4 * REFUSALS_PER_BATCH
-        bench = Bench(refuses(*range(count)))
-        with pytest.raises(DeliveryError, match="record after record") as caught:
-            await bench.store(bench.batch(count))
-        assert caught.value.policy is DeliveryPolicy.REFUSED
+MANY = 4 * REFUSALS_PER_BATCH
+ALONE = refuses(errors.UnknownError, *range(MANY))
+BLAMED = [
+    (MANY, refuses(errors.MessageSizeTooLargeError, *range(MANY)), DeliveryPolicy.REFUSED, "record after record"),
+    (MANY, refuses(errors.UnknownError, *range(1, MANY, 2)), DeliveryPolicy.REFUSED, "record after record"),
+    # UNKNOWN_SERVER_ERROR: the broker says that it failed, and not why
+    *((count, ALONE, DeliveryPolicy.RETRY, "unknown reason") for count in (1, 3, MANY)),
+]
 
 
-class TestUnknown:
-    """UNKNOWN_SERVER_ERROR: the broker says that it failed, and not why."""
+@pytest.mark.parametrize(("count", "script", "policy", "says"), BLAMED)
+async def test_a_topic_or_broker_that_takes_nothing_is_not_taken_for_bad_records(
+    count: int, script: Callable[[list[bytes]], Answer], policy: DeliveryPolicy, says: str
+) -> None:
+    with pytest.raises(DeliveryError, match=says) as caught:
+        await Bench(script).store(Bench().batch(count), PATIENCE)
+    assert caught.value.policy is policy
 
-    @pytest.mark.parametrize("count", [1, 3, 4 * REFUSALS_PER_BATCH])
-    async def test_what_fails_alone_is_tried_until_its_deadline(self, count: int) -> None:
-        bench = Bench(lambda values: errors.UnknownError("trouble"))
-        with pytest.raises(DeliveryError) as caught:
-            await bench.store(bench.batch(count))
-        assert caught.value.policy is DeliveryPolicy.RETRY
 
-    async def test_more_than_a_few_that_fail_beside_others_are_the_topics_fault(self) -> None:
-        bench = Bench(refuses(*range(1, 4 * REFUSALS_PER_BATCH, 2), error=errors.UnknownError))
-        with pytest.raises(DeliveryError, match="record after record") as caught:
-            await bench.store(bench.batch(4 * REFUSALS_PER_BATCH), seconds=PATIENCE)
-        assert caught.value.policy is DeliveryPolicy.REFUSED
+@pytest.mark.parametrize("topic", ["events", "quarantine"])
+async def test_a_compacted_topic_is_not_taken_for_bad_records(topic: str) -> None:
+    """A client that sent few events at a time was acknowledged for all of them, and they were in quarantine."""
+    bench = Bench(lambda values: InvalidRecordError("no key"))
+    described = Topic(topic, 4, 4 * MIB, configuration={"cleanup.policy": "compact,delete"})
+    bench.topics.refreshed = lambda: setattr(bench.topics, topic, described)
+    with pytest.raises(DeliveryError, match="is compacted") as caught:
+        await bench.store(bench.batch(3, topic=topic))
+    assert caught.value.policy is DeliveryPolicy.REFUSED
+    assert len(bench.broker.sent) == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError
 from cryptography.hazmat.primitives import serialization
-from headrace_cli.ground import ROOT
-from headrace_common.kafka.client import CONNECT_TROUBLE, broker_tls, client_arguments, describe, explain
+from headrace_common.kafka.client import broker_tls, client_arguments, describe
 from headrace_common.operations import certificates
 from headrace_common.operations.certificates import kafka_key_pair
 from headrace_common.operations.errors import ConfigError, DeliveryError
@@ -165,27 +161,6 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     authority.file.write_bytes(Authority(tmp_path / "other").file.read_bytes())
     with pytest.raises(ssl.SSLCertVerificationError):  # what the former CA has signed is not trusted any more
         await shown(context, server)
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (TimeoutError(), "it does not answer"),
-        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9092)"), "it refuses connections"),
-    ],
-)
-def test_a_broker_that_cannot_be_reached_is_told_in_words(error: OSError, told: str) -> None:
-    record = logging.makeLogRecord({"msg": "Unable connect to node with id %s: %s", "args": ("1", error)})
-    CONNECT_TROUBLE.filter(record)
-    assert explain(KafkaConnectionError("Unable to bootstrap from [('h', 9092)]")) == told
-
-
-def test_every_client_of_kafka_has_these_settings() -> None:
-    """Also the topics job's, the consumers of a service's own, and the command line's."""
-    code = [path.read_text() for part in ("libs", "services", "cli", "live") for path in (ROOT / part).rglob("*.py")]
-    made = [call for text in code for call in re.findall(r"AIOKafka\w+\(([^()]*\([^()]*\))?", text)]
-    assert len(made) > 5
-    assert all("**client_arguments(" in call for call in made)
 
 
 class TestNoWayIn:

@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from headrace_cli.ground import ROOT
 from headrace_cli.machine import native as building
 from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.errors import EXIT_CONFIG
@@ -26,7 +25,6 @@ from tests.contract.waiting import PATIENCE
 from tests.native import needs_native, using
 from tests.tiers import examples
 
-MOST_LINES = 2_500
 SOURCES = {"0.7.0": "ff4fc2ec55642ec5"}
 """The start of the hash of the sources, by the core's version."""
 
@@ -41,13 +39,6 @@ def test_off_asks_python_alone() -> None:
     assert native.label() == "off"
     assert native.core.bytes_at_once == 0
     assert native.core.entries((b"",) * 5, b"", b"", b"", (1, 1), b"\x92\x01\x80", 0, 9) == ([], 0)
-
-
-def test_without_the_module_auto_is_off_and_require_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "NATIVE", None)
-    native.choose("auto")
-    assert native.label() == "off"
-    assert native.choose("require")
 
 
 def test_another_version_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,19 +114,6 @@ def test_without_cargo_setting_up_goes_on(monkeypatch: pytest.MonkeyPatch) -> No
     assert "\n" not in line
 
 
-def test_a_build_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    broken = tmp_path / "cargo"
-    broken.write_text("#!/bin/sh\necho error: linker cc not found >&2\nexit 101\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    there, line = building.install()
-    assert not there
-    assert "\n" not in line
-    (log,) = (tmp_path / "cache").rglob("build.log")
-    assert b"linker" in log.read_bytes()
-
-
 NEWEST = """\
 version = 4
 
@@ -177,12 +155,6 @@ def test_every_crate_is_the_one_that_is_pinned(tmp_path: Path, monkeypatch: pyte
     assert {name: versions[name] for name in declared} == {
         name: wanted if isinstance(wanted, str) else wanted["version"] for name, wanted in declared.items()
     }
-
-
-def test_the_rust_code_stays_small() -> None:
-    lines = [len(path.read_text().splitlines()) for path in (ROOT / "libs/native/src").rglob("*.rs")]
-    assert sum(lines) <= MOST_LINES
-    assert max(lines) <= 400
 
 
 @pytest.mark.long

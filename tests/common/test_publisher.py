@@ -143,26 +143,6 @@ async def test_new_partitions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     await made.tasks.stop()
 
 
-async def test_silence_of_kafka_is_said_once_and_so_is_its_end(bench: Bench, log: CapturingLogger) -> None:
-    publisher, up = bench.publisher, bench.publisher._metrics.kafka_up
-    publisher.collect()
-    assert up._value.get() == 1
-    bench.broker.open.clear()
-    bench.publisher._pumps[0].publish(FakeFrame([event(1)]), bench.listener)
-    await until(lambda: log.calls)
-    publisher.collect()
-    assert up._value.get() == 0, "it could be used, and nothing is stored"
-    bench.broker.open.set()
-    await until(lambda: len(log.calls) > 1)
-    publisher.collect()
-    assert up._value.get() == 1
-    first, second = log.calls
-    assert (first.args, first.kwargs["frames_that_wait"], first.kwargs["problem"]) == (
-        ("kafka stores nothing",), 1, "no answer"
-    )  # fmt: skip
-    assert second.args == ("kafka stores again",)
-
-
 async def test_what_is_refused_again_and_again_is_silence_too(bench: Bench, log: CapturingLogger) -> None:
     """A missing right: each frame is abandoned at once, so none ever waits for long."""
     publisher, up = bench.publisher, bench.publisher._metrics.kafka_up
@@ -215,11 +195,3 @@ async def test_what_is_refused_again_and_again_is_silence_too(bench: Bench, log:
 def test_as_kafkas_clients(key: bytes, partitions: int) -> None:
     everywhere = list(range(partitions))
     assert partition_of(key, partitions) == DefaultPartitioner()(key, everywhere, everywhere)
-
-
-@pytest.mark.parametrize(
-    ("key", "partition"), [(b"", 9), (b"checkout-production", 7), ("Bücher".encode(), 7), (b"a", 4)]
-)
-def test_it_never_changes(key: bytes, partition: int) -> None:
-    """Records that are there already were placed by it."""
-    assert partition_of(key, 12) == partition

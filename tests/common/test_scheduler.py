@@ -206,14 +206,6 @@ class Once(Worker):
         self.do()
 
 
-async def test_who_withdraws_gets_no_turn(scheduler: Scheduler) -> None:
-    gone = Once(pytest.fail)
-    scheduler.ask(gone)
-    scheduler.withdraw(gone)
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 async def test_who_fails_in_its_turn_takes_no_turn_from_others(scheduler: Scheduler) -> None:
     worked: list[str] = []
     told: list[object] = []
@@ -223,26 +215,6 @@ async def test_who_fails_in_its_turn_takes_no_turn_from_others(scheduler: Schedu
     for _ in range(20):
         await asyncio.sleep(0)
     assert (worked, told) == (["good"], [ValueError])
-
-
-async def test_who_waits_and_comes_sooner_now_changes_its_place(scheduler: Scheduler) -> None:
-    """A partition waits with a costly frame, and one of a connection that has rested comes; or many bytes were few."""
-    order: list[str] = []
-
-    def worker(name: str, used: float) -> Once:
-        made = Once(lambda: order.append(name))
-        made.lane, made.account = Lane.LONG, Account(used)
-        scheduler.ask(made)
-        return made
-
-    late, _, grown = worker("late", 0.005), worker("other", 0.004), worker("few", 0.006)
-    late.account = Account(0.003)
-    scheduler.ask(late)
-    grown.lane = Lane.SMALL
-    scheduler.ask(grown)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert order == ["few", "late", "other"]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -307,13 +279,3 @@ class TestSteps:
         assert [await made.next(), await made.next()] == ["one", "two"]
         with pytest.raises(ZeroDivisionError):
             await made.next()
-
-    async def test_a_task_that_was_cancelled_wants_nothing(self, scheduler: Scheduler) -> None:
-        made = Steps(scheduler, iter(["one"]))
-        task = asyncio.create_task(made.next())
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait({task})
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert await made.next() is None

@@ -114,27 +114,6 @@ async def test_a_failure_takes_a_while_and_all_who_ask_meanwhile_share_it(
     assert time.monotonic() - begun >= 0.2
 
 
-async def test_without_a_word_about_its_life_it_is_renewed_soon(
-    endpoint: TokenEndpoint, shared: SharedToken, clock: Clock
-) -> None:
-    endpoint.instead = (200, '{"access_token": "t"}')
-    assert await shared.token() == "t"
-    clock.now += module.UNSAID_LIFE
-    await shared.token()
-    assert len(endpoint.asked) == 2
-
-
-async def test_a_client_that_goes_away_takes_the_token_from_nobody(
-    endpoint: TokenEndpoint, shared: SharedToken
-) -> None:
-    endpoint.delay = 0.2
-    gone = asyncio.create_task(shared.token())
-    await until(lambda: endpoint.asked, "the endpoint was asked")
-    gone.cancel()
-    assert await shared.token()
-    assert len(endpoint.asked) == 1
-
-
 async def test_after_a_refusal_by_a_broker_another_token_is_asked_for(
     endpoint: TokenEndpoint, shared: SharedToken
 ) -> None:

@@ -17,7 +17,6 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTo
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka import client
 from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe, make_consumer, start_at
-from headrace_common.kafka.plan import TopicPlan
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
@@ -63,18 +62,9 @@ async def create(settings: KafkaSettings, name: str, partitions: int, configurat
     await becomes(settings, name, partitions, configuration)
 
 
-class TestChanges:
-    def test_unlimited_is_above_every_number(self) -> None:
-        assert changes({"retention.bytes": "10"}, {"retention.bytes": "-1"}) == {}
-        assert changes({"retention.bytes": "-1"}, {"retention.bytes": "10"}) == {"retention.bytes": "-1"}
-
-    def test_what_the_broker_does_not_know_is_left_alone(self) -> None:
-        assert changes({"message.timestamp.before.max.ms": "5"}, {}) == {}
-
-    def test_two_replicas_in_sync_are_asked_for_only_where_there_are_three(self) -> None:
-        plan = TopicPlan("KAFKA__EVENTS_TOPIC", "t", 1, {})
-        assert "min.insync.replicas" not in plan.for_replicas(2)
-        assert plan.for_replicas(3)["min.insync.replicas"] == "2"
+def test_limits_are_only_raised_and_what_the_broker_does_not_know_is_left_alone() -> None:
+    for wanted, present, changed in (("10", "-1", {}), ("-1", "10", {"retention.bytes": "-1"}), ("5", None, {})):
+        assert changes({"retention.bytes": wanted}, {"retention.bytes": present}) == changed
 
 
 @pytest.mark.kafka
@@ -116,21 +106,6 @@ class TestEnsure:
         await ensure(settings, TopicSettings(events_partitions=3, segments_partitions=0, retention_bytes=50))
         ours = {"retention.ms": str(7 * DAY_MS), "message.timestamp.before.max.ms": str(DAY_MS)}
         await becomes(settings, settings.events_topic, 3, {**theirs, **ours})
-
-    async def test_a_topic_that_takes_too_small_messages_is_weak_until_it_is_grown(
-        self, settings: KafkaSettings
-    ) -> None:
-        for name, most in ((settings.events_topic, 0), (settings.quarantine_topic, 1)):
-            await create(settings, name, 1, {"max.message.bytes": str(SMALLEST_MESSAGE_BYTES - most)})
-        events, quarantine = await describe(settings)
-        assert events.weak == ()
-        assert quarantine.weak == ("max.message.bytes below 65536",)
-        await ensure(settings, TopicSettings(segments_partitions=0))
-
-        async def grown() -> bool:  # the broker takes a moment
-            return not any(topic.weak for topic in await describe(settings))
-
-        await until(grown, "no topic is weak")
 
     async def test_more_replicas_than_brokers_is_said_in_one_line(self, settings: KafkaSettings) -> None:
         with pytest.raises(DeliveryError, match="replication factor of 3"):
@@ -224,6 +199,8 @@ async def test_a_topic_that_we_may_not_see_is_not_called_missing(
         ("cleanup.policy", "compact,delete", ("it is compacted, but records have no key",)),
         ("message.timestamp.type", "LogAppendTime", ("its records have the broker's time, not that of their receipt",)),
         ("message.timestamp.type", "CreateTime", ()),
+        ("max.message.bytes", str(SMALLEST_MESSAGE_BYTES - 1), ("max.message.bytes below 65536",)),
+        ("max.message.bytes", str(SMALLEST_MESSAGE_BYTES), ()),
     ],
 )
 async def test_what_does_not_keep_the_promise_is_named(

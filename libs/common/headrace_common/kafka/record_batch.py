@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterable
-from itertools import islice
 from typing import Any, Final
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -117,30 +116,17 @@ class BatchBuilder:
         Stops at an item that is not bytes, or that would make the batch exceed `limit` bytes before compression, and returns
         its index. The first record always fits.
         """
-        if timestamp != self._stamp:
-            self._begin(timestamp)
-        count, total, pieces = self._count, self._size, self._pieces
-        stamp = self._before
         at = start
         if len(events) - start >= WORTH_NATIVE:
-            laid, at = native.core.lay(events, start, stamp, count, max(0, limit - total))
-            pieces.append(laid)
-            total += len(laid)
-            count += at - start
-        for event in islice(events, at, None):
-            if type(event) is not bytes:
-                break
-            offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
-            size = len(stamp) + len(offset) + len(event)
-            before = (SHORT[size] if size < 2048 else varint(size)) + stamp + offset
-            total += len(before) + len(event)
-            if total > limit and count:
-                total -= len(before) + len(event)
-                break
-            pieces += (before, event)
-            count += 1
+            if timestamp != self._stamp:
+                self._begin(timestamp)
+            room = max(0, limit - self._size)
+            laid, at = native.core.lay(events, start, self._before, self._count, room)
+            self._pieces.append(laid)
+            self._size += len(laid)
+            self._count += at - start
+        while at < len(events) and type(event := events[at]) is bytes and self.add(event, timestamp, limit):
             at += 1
-        self._size, self._count = total, count
         return at
 
     def seal(self) -> None:

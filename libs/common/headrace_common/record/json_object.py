@@ -103,21 +103,19 @@ class JsonObject(Generic[T]):
 
     def read(self, raw: bytes) -> T | Fault:
         """Returns the wanted fields, or why these bytes are no event. In one call: for at most `SHORT` bytes. Never raises."""
-        found = self._fields(raw)
-        if isinstance(found, Fault):
-            return found
-        if not raw.isascii():
-            try:
+        try:
+            found = self._decode(raw)
+            if not raw.isascii():
                 raw.decode()  # the decoder does not check the texts that it skips
-            except UnicodeDecodeError as error:
-                return _not_utf8(error.reason, error.start)
-        if may_be_deep(raw, self._depth) and finish(deepest(raw)) > self._depth:
-            return self._too_deep()
-        return found
+            if not may_be_deep(raw, self._depth):
+                return found
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # reading it in steps says why, or reads its other fields
+        return finish(self.steps(raw))
 
     def steps(self, raw: Bytes) -> Generator[None, None, T | Fault]:
         """Reads like `read`, for any length: only skipping the values is one call, at most 5 ns for each byte."""
-        found = self._loosely(raw)
+        found = cast("T | Fault", self._values(self._wanted, raw))
         if isinstance(found, Fault):
             return found
         decoder = _utf8()
@@ -132,26 +130,8 @@ class JsonObject(Generic[T]):
             return self._too_deep()
         return found
 
-    def _fields(self, raw: bytes) -> T | Fault:
-        try:
-            return self._decode(raw)
-        except msgspec.ValidationError:
-            pass
-        except UnicodeDecodeError as error:
-            return _not_utf8(error.reason, error.start)
-        except msgspec.DecodeError as error:
-            return Fault(Reason.BAD_JSON, str(error))
-        except RecursionError:
-            return self._too_deep()
-        return self._loosely(raw)
-
-    def _loosely(self, raw: Bytes) -> T | Fault:
-        """Returns the wanted fields of valid JSON that may be long, have a field of another type, or a number that Python cannot
-        hold.
-        """
-        return cast("T | Fault", self._values(self._wanted, raw))
-
     def _values(self, wanted: type[msgspec.Struct], raw: Bytes | msgspec.Raw) -> msgspec.Struct | Fault:
+        """Returns the fields that are wanted of JSON: those of their types, and numbers that Python can hold."""
         decoders = _decoders_of(wanted)
         try:
             raws = decoders.apart(raw)
