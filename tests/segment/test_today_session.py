@@ -245,22 +245,6 @@ def test_create_append_and_read_in_one_breath() -> None:
     assert talk.outcome.idle
 
 
-def test_other_segments_do_not_wait() -> None:
-    store, _ = created()
-    store.append("b", records.Create())
-    slow = Slow(store)
-    slow.hear(HELLO, setup(), seal("b"), info())
-    slow.answer()
-    slow.questions.clear()
-    slow.hear(append(1, b"x"), info(), seal("b"), info("b"))
-    assert [(type(question), question.segment) for question in slow.questions] == [
-        (ask.ChangeSegment, "b"),
-        (ask.DescribeSegment, "b"),
-    ]
-    assert slow.session.status().waiting_bytes
-    assert not slow.session.status().idle
-
-
 # What ends a conversation
 
 

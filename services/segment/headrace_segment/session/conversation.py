@@ -1,8 +1,8 @@
 """One client's conversation, in either dialect: the order of requests, and the conditions of answers. Pure.
 
 An acknowledgement leaves when its block is stored: first its events on the events topic, then its bytes in its segment, then the
-reply names its level. The requests of one connection about one segment are asked in the order in which they came, and the store
-does what changes a segment in the order of asking; nothing waits for the answer to a read. Segments do not wait for each other.
+reply names its level. The requests of one connection are asked in the order in which they came, and the store does what changes a
+segment in the order of asking; nothing waits for the answer to a read.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import itertools
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.event import Envelope
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
 from headrace_segment.events import BlockFrame, Run, envelope
 from headrace_segment.questions import (
+    AboutSegment,
     AppendBlock,
     Appended,
     BytesRead,
@@ -35,7 +35,7 @@ from headrace_segment.questions import (
     RepliesLeft,
     SegmentDescription,
 )
-from headrace_segment.session.dialect import About, Block, Dialect, Request, Setup, Writer
+from headrace_segment.session.dialect import Block, Dialect, Request, Setup, Writer
 from headrace_segment.session.limits import READS, REPLIES, WAITING, WRITE_BYTES, SessionLimits
 from headrace_segment.session.original import OriginalDialect
 from headrace_segment.session.today import TodayDialect
@@ -44,8 +44,6 @@ from headrace_segment.wire.codes import Kind
 
 HELLO: Final = struct.pack(">i", Kind.HELLO)
 """The beginning of today's dialect. The original one does not have this message."""
-
-NOT_SET_UP: Final = "a block of a writer that is not set up"
 
 _DONE: Final[dict[type, Kind]] = {
     Create: Kind.SEGMENT_CREATED,
@@ -72,8 +70,8 @@ class SegmentSession(ByteSession):
         self._first = b""
         self._known: Dialect | None = None
         self._writers: dict[bytes, Writer] = {}
-        self._envelopes: dict[str, Envelope] = {}
-        self._queues: dict[str, deque[Request]] = {}
+        self._waiting: deque[Request] = deque()  # for their turn
+        self._under_way: deque[Request] = deque()  # to be asked
         self._waiting_bytes = 0
         self._tickets = itertools.count()
         self._ready: list[BlockFrame] = []
@@ -107,120 +105,82 @@ class SegmentSession(ByteSession):
         dialect = self._dialect
         for said in dialect.decoder.receive(data):
             try:
-                self._arrives(dialect.heard(said, self._reply), now_ms)
+                if (request := dialect.heard(said, self._reply)) is not None:
+                    request.received_ms = now_ms
+                    self._waiting.append(request)
+                    self._waiting_bytes += request.cost
+                    self._go_on()
             except ProtocolError as error:
                 raise dialect.decoder.fault(str(error), error.limit) from None
 
-    def _arrives(self, asked: Setup | Block | About | None, now_ms: int) -> None:
-        if isinstance(asked, About):
-            self._about(asked)
-        elif asked is not None:
-            writer = self._writer(asked)
-            cost = WAITING + (0 if isinstance(asked, Setup) else len(asked.data))
-            request = Request(asked, writer.next_segment, asked.request, cost, now_ms, writer)
-            writer.waiting.append(request)
-            self._queue(request)
-            self._go_on(writer)
+    def _go_on(self) -> None:
+        """Takes requests in their order, as long as they wait for no answer. Raises `ProtocolError`.
 
-    def _writer(self, asked: Setup | Block) -> Writer:
-        writer = self._writers.get(asked.writer)
-        if isinstance(asked, Setup):
-            self._check_name(asked.segment)
-            if writer is None:
-                if len(self._writers) >= self._limits.writers:
-                    raise ProtocolError(f"more than {self._limits.writers} writers on one connection")
-                writer = self._writers[asked.writer] = Writer(asked.writer)
-            writer.next_segment = asked.segment
-        elif writer is None:
-            raise ProtocolError(NOT_SET_UP)
-        return writer
+        A block waits for the answer to its writer's SetupAppend, which names the level; a SetupAppend for those to its writer's
+        requests before it, since an acknowledgement does not name its segment.
+        """
+        while self._waiting:
+            asked = self._waiting[0].asked
+            writer = self._writers.get(asked.writer) if isinstance(asked, Setup | Block) else None
+            if writer is not None and writer.pending and (not writer.is_open or isinstance(asked, Setup)):
+                return
+            request = self._waiting.popleft()
+            self._waiting_bytes -= request.cost
+            if isinstance(asked, Setup):
+                self._set_up(request, asked, writer)
+            elif isinstance(asked, Block):
+                self._append(request, asked, writer)
+            else:
+                self._ask(request, asked)
 
-    def _about(self, asked: About) -> None:
-        question = asked.question
+    def _ask(self, request: Request, question: OpenSession | AppendBlock | AboutSegment) -> None:
         self._check_name(question.segment)
         if isinstance(question, ReadBytes):
             if self._reads >= READS:
                 raise ProtocolError(f"more than {READS} reads without an answer")
             self._reads += 1
-        self._queue(Request(asked, question.segment, asked.request, WAITING, question=question))
-        self._release(question.segment)
+        request.question = question
+        self._under_way.append(request)
+        self._release()
 
     def _check_name(self, segment: str) -> None:
         size = len(segment.encode())
         if not 0 < size <= self._limits.segment_bytes:
             raise ProtocolError(f"a segment's name of {size} bytes; 1 to {self._limits.segment_bytes} are allowed")
 
-    def _queue(self, request: Request) -> None:
-        self._queues.setdefault(request.segment, deque()).append(request)
-        self._waiting_bytes += request.cost
+    def _set_up(self, request: Request, asked: Setup, writer: Writer | None) -> None:
+        if writer is None and len(self._writers) >= self._limits.writers:
+            raise ProtocolError(f"more than {self._limits.writers} writers on one connection")
+        numbering, segment = self._dialect.numbering, asked.segment
+        about = envelope(self._peer, segment)
+        request.writer = Writer(asked.writer, segment, about, numbering.first, numbering.first)
+        self._writers[asked.writer] = request.writer
+        self._ask(request, OpenSession(next(self._tickets), segment, asked.writer, numbering))
 
-    def _has_its_turn(self, request: Request) -> None:
-        self._waiting_bytes -= request.cost
-        request.cost = 0
-
-    def _go_on(self, writer: Writer) -> None:
-        """Takes the writer's requests that wait for no answer. Raises `ProtocolError`.
-
-        Blocks wait for that to its SetupAppend, which names the level; a SetupAppend for those to the blocks before it, since an
-        acknowledgement does not name its segment.
-        """
-        while waiting := writer.waiting:
-            if writer.pending and (not writer.is_open or isinstance(waiting[0].asked, Setup)):
-                break
-            request = waiting.pop(0)
-            self._has_its_turn(request)
-            try:
-                self._take(writer, request)
-            finally:
-                self._release(request.segment)
-
-    def _take(self, writer: Writer, request: Request) -> None:
-        asked = request.asked
-        assert not isinstance(asked, About)
-        if isinstance(asked, Setup):
-            numbering = self._dialect.numbering
-            writer.begins(asked.segment, numbering.first, is_open=False)
-            writer.pending += 1
-            request.question = OpenSession(next(self._tickets), asked.segment, writer.id, numbering)
-            return
-        if not writer.is_open:
-            raise ProtocolError(NOT_SET_UP)
-        request.done = True
-        run, sent = self._dialect.run(writer, asked, self._reply), writer.sent
-        writer.sent = max(sent, run.after)
-        if run.after <= writer.level:  # what is under way is acknowledged when it is stored
+    def _append(self, request: Request, block: Block, writer: Writer | None) -> None:
+        if writer is None or not writer.is_open:
+            raise ProtocolError("a block of a writer that is not set up")
+        run = self._dialect.run(writer, block, self._reply)
+        if run.after <= writer.level:
             self._acknowledge(writer, writer.level, request.number, 0)
         elif writer.sealed:
-            self._refuse(Refusal.SEALED, request, run.after, once=True)
-        elif run.after > sent:
-            self._publish(writer, request, run)
+            writer.sent = run.after
+            self._refuse(Refusal.SEALED, writer.segment, request.number, run.after)
+        elif run.after > writer.sent:  # else it is acknowledged when what is under way is stored
+            writer.sent = run.after
+            writer.pending += 1
+            request.writer = writer
+            self._under_way.append(request)
+            frame = BlockFrame(run, request.received_ms, writer.envelope, self._limits.event_bytes)
+            frame.ticket = next(self._tickets)
+            self._frames[frame.ticket] = request, run
+            self._ready.append(frame)
 
-    def _publish(self, writer: Writer, request: Request, run: Run) -> None:
-        request.done = False
-        writer.pending += 1
-        frame = BlockFrame(run, request.received_ms, self._envelope(run.segment), self._limits.event_bytes)
-        frame.ticket = next(self._tickets)
-        self._frames[frame.ticket] = request, run
-        self._ready.append(frame)
-
-    def _release(self, segment: str) -> None:
+    def _release(self) -> None:
         """Asks what waits for nothing before it."""
-        queue = self._queues.get(segment)
-        while queue and (queue[0].done or queue[0].question is not None):
-            request = queue.popleft()
-            if request.question is not None:
-                self._has_its_turn(request)
-                self._asked[request.question.ticket] = request
-                self._questions.append(request.question)
-        if not queue:
-            self._queues.pop(segment, None)
-
-    def _envelope(self, segment: str) -> Envelope:
-        if segment not in self._envelopes:
-            if len(self._envelopes) >= self._limits.writers:
-                self._envelopes.clear()
-            self._envelopes[segment] = envelope(self._peer, segment)
-        return self._envelopes[segment]
+        while self._under_way and (question := self._under_way[0].question) is not None:
+            self._asked[question.ticket] = self._under_way.popleft()
+            self._questions.append(question)
 
     # Answers
 
@@ -233,7 +193,7 @@ class SegmentSession(ByteSession):
             request.question = AppendBlock(
                 next(self._tickets), run.segment, run.writer, run.before, run.after, run.data
             )
-            self._release(request.segment)
+            self._release()
 
     @override
     def abandon(self, ticket: Ticket) -> None:
@@ -251,68 +211,59 @@ class SegmentSession(ByteSession):
         if isinstance(answer, OutcomeUnknown):  # the service ends the conversation; nothing more of it is handed out
             self._abandoned = True
             return
+        if request.writer is not None:
+            request.writer.pending -= 1
         try:
-            self._first_fault(lambda: self._hear(request, answer))
-        finally:  # what has come behind it is done all the same
-            if (writer := request.writer) is not None:
-                writer.pending -= 1
-                self._first_fault(lambda: self._go_on(writer))
-
-    def _first_fault(self, work: Callable[[], None]) -> None:
-        """Raises the first `ProtocolError` of all answers: those behind it mostly say the same."""
-        try:
-            work()
-        except ProtocolError:
+            self._hear(request, answer)
+            self._go_on()
+        except ProtocolError:  # those of the answers behind it mostly say the same
+            self._waiting_bytes -= sum(each.cost for each in self._waiting)
+            self._waiting.clear()
             if not self._ending:
                 self._ending = True
                 raise
 
     def _hear(self, request: Request, answer: object) -> None:
-        question, writer = request.question, request.writer
+        question, writer, number = request.question, request.writer, request.number
         assert question is not None
         if isinstance(answer, LimitExceeded):
             raise ProtocolError(f"{type(question).__name__} exceeds {answer.setting}", limit=answer.setting)
         if isinstance(answer, Opened):
             assert writer is not None
-            writer.begins(question.segment, answer.level, is_open=True)
-            self._say(Kind.APPEND_SETUP, request, writer=writer.id, level=answer.level)
+            writer.level = writer.sent = answer.level
+            writer.is_open = True
+            self._say(Kind.APPEND_SETUP, question.segment, number, writer=writer.id, level=answer.level)
         elif isinstance(answer, Appended):
             assert writer is not None
-            self._acknowledge(writer, answer.level, request.number, answer.length)
+            self._acknowledge(writer, answer.level, number, answer.length)
         elif isinstance(answer, Refused):
-            self._hear_refusal(request, answer)
+            offset = -1
+            if isinstance(question, AppendBlock):
+                offset = question.after
+                if writer is not None and answer.why is Refusal.SEALED:
+                    writer.sealed = True
+            elif isinstance(question, ReadBytes):
+                offset = question.offset
+            elif isinstance(question, ChangeSegment) and isinstance(question.change, Truncate):
+                offset = question.change.offset if answer.why is Refusal.TRUNCATED else -1
+            self._refuse(answer.why, question.segment, number, offset, answer.start)
         elif isinstance(answer, Changed):
             assert isinstance(question, ChangeSegment)
-            self._say(_DONE[type(question.change)], request)
+            self._say(_DONE[type(question.change)], question.segment, number)
         elif isinstance(answer, SegmentDescription):
             self._say(
-                Kind.SEGMENT_INFO, request, exists=True, sealed=answer.sealed, deleted=False, modified=answer.modified,
-                length=answer.length, start=answer.start,
+                Kind.SEGMENT_INFO, question.segment, number, exists=True, sealed=answer.sealed, deleted=False,
+                modified=answer.modified, length=answer.length, start=answer.start,
             )  # fmt: skip
         else:
             assert isinstance(answer, BytesRead)
             assert isinstance(question, ReadBytes)
-            self._reply(self._dialect.read(question, request.number, answer))
+            self._reply(self._dialect.read(question, number, answer))
 
-    def _hear_refusal(self, request: Request, answer: Refused) -> None:
-        question, writer = request.question, request.writer
-        if writer is not None and answer.why is Refusal.SEALED:
-            writer.sealed = True
-        offset = question.offset if isinstance(question, ReadBytes) else -1
-        if isinstance(question, AppendBlock) and answer.why is Refusal.SEALED:
-            offset = question.after
-        elif answer.why is Refusal.TRUNCATED and isinstance(question, ChangeSegment):
-            assert isinstance(question.change, Truncate)
-            offset = question.change.offset
-        self._refuse(answer.why, request, offset, answer.start, once=isinstance(question, AppendBlock))
-
-    def _refuse(self, why: Refusal, request: Request, offset: int = -1, start: int = 0, *, once: bool) -> None:
-        """`once`: one reply for successive blocks that are refused."""
+    def _refuse(self, why: Refusal, segment: str, number: int, offset: int, start: int = 0) -> None:
         if why not in _REFUSED:
             raise ProtocolError(f"an append is refused: {why.value}")
-        reply = self._made(_REFUSED[why], request, start=start, offset=offset)
-        if not once or not self._replies or self._replies[-1][0] != reply:
-            self._reply(reply)
+        self._say(_REFUSED[why], segment, number, start=start, offset=offset)
 
     def _acknowledge(self, writer: Writer, level: int, request: int, length: int) -> None:
         """Successive levels of one writer make one reply."""
@@ -327,11 +278,8 @@ class SegmentSession(ByteSession):
             )
         )
 
-    def _say(self, kind: Kind, request: Request, **fields: Any) -> None:
-        self._reply(self._made(kind, request, **fields))
-
-    def _made(self, kind: Kind, request: Request, **fields: Any) -> Any:
-        return self._dialect.messages.make(kind, segment=request.segment, request=request.number, **fields)
+    def _say(self, kind: Kind, segment: str, number: int, **fields: Any) -> None:
+        self._reply(self._dialect.messages.make(kind, segment=segment, request=number, **fields))
 
     def _reply(self, message: Any) -> None:
         """A KeepAlive costs what it echoes until it leaves; what is read of segments, the service counts."""

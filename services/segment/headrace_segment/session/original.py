@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from headrace_segment.events import Run
 from headrace_segment.questions import BytesRead, ReadBytes
-from headrace_segment.session.dialect import About, Block, Dialect, Say, Setup, Writer
+from headrace_segment.session.dialect import Block, Dialect, Request, Say, Setup, Writer
 from headrace_segment.session.limits import SessionLimits
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.original import (
@@ -53,17 +53,17 @@ class OriginalDialect(Dialect):
         super().__init__(OriginalDecoder(limits.frame_bytes), limits, tickets)
 
     @override
-    def heard(self, said: Any, say: Say) -> Setup | Block | About | None:
+    def heard(self, said: Any, say: Say) -> Request | None:
         if isinstance(said, SetupAppend):
-            return Setup(said.writer, said.segment)
+            return Request(Setup(said.writer, said.segment))
         if isinstance(said, ReadSegment):
             length = min(said.length, self._limits.reply_bytes)
-            return About(ReadBytes(next(self._tickets), said.segment, said.offset, length))
+            return Request(ReadBytes(next(self._tickets), said.segment, said.offset, length))
         if isinstance(said, KeepAlive):
             say(said)
             return None
         assert isinstance(said, CompleteBlock)
-        return said
+        return Request(said)
 
     @override
     def run(self, writer: Writer, block: Block, say: Say) -> Run:

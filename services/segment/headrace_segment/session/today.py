@@ -35,7 +35,7 @@ from typing_extensions import override
 
 from headrace_segment.events import Run
 from headrace_segment.questions import AboutSegment, BytesRead, ChangeSegment, DescribeSegment, ReadBytes
-from headrace_segment.session.dialect import About, Block, Dialect, Say, Setup, Writer
+from headrace_segment.session.dialect import Block, Dialect, Request, Say, Setup, Writer
 from headrace_segment.session.limits import SessionLimits
 from headrace_segment.store.records import Change, Create, Numbering, Seal, Truncate
 from headrace_segment.wire import messages as wire
@@ -69,13 +69,13 @@ class TodayDialect(Dialect):
         self._may_destroy = may_destroy
 
     @override
-    def heard(self, said: Any, say: Say) -> Setup | Block | About | None:
+    def heard(self, said: Any, say: Say) -> Request | None:
         if isinstance(said, Append):
             if not said.data:
                 raise ProtocolError("a block without data")
-            return said
+            return Request(said, said.request)
         if isinstance(said, wire.SetupAppend):
-            return Setup(said.writer, said.segment, said.request)
+            return Request(Setup(said.writer, said.segment), said.request)
         if isinstance(said, wire.KeepAlive):
             say(said)
         elif isinstance(said, wire.Hello):
@@ -85,7 +85,7 @@ class TodayDialect(Dialect):
         elif isinstance(said, _DESTROY) and not self._may_destroy:
             say(wire.OperationUnsupported(said.request, f"type {int(self.messages.kind(said))}"))
         else:
-            return About(self._question(said), said.request)
+            return Request(self._question(said), said.request)
         return None
 
     def _question(self, said: Any) -> AboutSegment:

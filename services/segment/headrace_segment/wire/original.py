@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.parser import Cost, Steps
@@ -68,8 +68,6 @@ class CompleteBlock:
     offset: int
     data: bytes
     events: int
-    request: ClassVar[int] = 0
-    """This dialect's requests have no numbers."""
 
 
 _PART: Final = {Kind.PARTIAL_MESSAGE, Kind.KEEP_ALIVE}
