@@ -76,11 +76,6 @@ def test_two_long_names_of_releases_stay_apart() -> None:
     assert not names[0] & names[1]
 
 
-def test_node_ports_are_those_that_were_given() -> None:
-    ports = {port["name"]: port for port in one(scenario("pods"), "Service", "headrace-logjam")["spec"]["ports"]}
-    assert {name: port["nodePort"] for name, port in ports.items()} == {"logjam": 30005, "logjam-pull": 30006}
-
-
 def test_scaling_is_on_what_runs_out_and_never_on_devices_or_segments() -> None:
     objects = scenario("autoscaling")
     assert {each["metadata"]["name"] for each in of(objects, "HorizontalPodAutoscaler")} == {

@@ -47,149 +47,87 @@ segment: [{name: segment, port: 12345}]
 {{- define "headrace.receiver.pod" -}}
 {{- $root := .root -}}
 {{- $values := .values -}}
-{{- $settings := $values.settings -}}
-{{- $secrets := default dict $values.secrets -}}
-{{- $certificate := include "headrace.receiver.certificate" . -}}
+{{- $mounts := list -}}
+{{- $volumes := list -}}
+{{- with include "headrace.receiver.certificate" . -}}
+{{- $mounts = list (dict "name" "tls" "mountPath" "/etc/headrace/tls" "readOnly" true) -}}
+{{- $volumes = list (dict "name" "tls" "secret" (dict "secretName" . "defaultMode" 288)) -}}
+{{- with $values.tls.clientCa.existingSecret -}}
+{{- $mounts = append $mounts (dict "name" "client-ca" "mountPath" "/etc/headrace/client-ca" "readOnly" true) -}}
+{{- $items := list (dict "key" $values.tls.clientCa.key "path" "ca.crt") -}}
+{{- $volumes = append $volumes (dict "name" "client-ca" "secret" (dict "secretName" . "defaultMode" 288 "items" $items)) -}}
+{{- end -}}
+{{- end -}}
 metadata:
   {{- include "headrace.pod.metadata" (dict "root" $root "part" .name "values" $values) | nindent 2 }}
 spec:
-  {{- include "headrace.pod" (dict "root" $root "user" $root.Values.podSecurity.runAsUser "account" (include "headrace.account" $root) "values" $values) | nindent 2 }}
   {{- if eq .name "logjam" }}
   {{- /* Settings that ZeroMQ lacks can only come from receiverDefaults: the schema refuses them here. */}}
   {{- range list (list "tls" "minimum") (list "listen" "trusted_proxies") }}
-  {{- $_ := unset (default dict (index $settings (first .))) (last .) }}
+  {{- $_ := unset (default dict (index $values.settings (first .))) (last .) }}
   {{- end }}
   {{- end }}
+  {{- include "headrace.pod" (dict "root" $root "name" .name "user" $root.Values.podSecurity.runAsUser "account" (include "headrace.account" $root)
+    "image" (include "headrace.image" (dict "root" $root "name" .name "own" .own.image)) "values" $values "secrets" $values.secrets
+    "env" (include "headrace.receiver.env" .) "container" (include "headrace.receiver.container" .)
+    "mounts" $mounts "volumes" $volumes "tmp" "64Mi") | nindent 2 }}
   {{- /* The pause, the delay, the drain, and what ends after it: listeners and the producer. */}}
   {{- $seconds := list (int $values.preStopSeconds) 15 }}
-  {{- range list (dig "limits" "stop_delay" 0 $settings) (dig "limits" "drain_time" 25 $settings) }}
+  {{- range list (dig "limits" "stop_delay" 0 $values.settings) (dig "limits" "drain_time" 25 $values.settings) }}
   {{- $seconds = append $seconds (include "headrace.setting" (dict "root" $root "kind" "seconds" "text" .) | float64 | ceil | int) }}
   {{- end }}
   terminationGracePeriodSeconds: {{ add (index $seconds 0) (index $seconds 1) (index $seconds 2) (index $seconds 3) }}
-  {{- if and $values.topologySpread.enabled (not $values.topologySpreadConstraints) }}
-  topologySpreadConstraints:
-    {{- range $values.topologySpread.topologyKeys }}
-    - maxSkew: 1
-      topologyKey: {{ . }}
-      whenUnsatisfiable: {{ $values.topologySpread.whenUnsatisfiable }}
-      labelSelector:
-        matchLabels:
-          {{- include "headrace.selector" (dict "root" $root "part" $.name) | nindent 10 }}
-    {{- end }}
+{{- end -}}
+
+{{- define "headrace.receiver.env" -}}
+{{- include "headrace.env" .values.settings | trim }}
+{{ include "headrace.listen.env" (dict "root" .root "sections" (list "LISTEN" "OPS")) | trim }}
+{{- if include "headrace.receiver.certificate" . }}
+- name: HEADRACE_TLS__CERT
+  value: /etc/headrace/tls/tls.crt
+- name: HEADRACE_TLS__KEY
+  value: /etc/headrace/tls/tls.key
+{{- if .values.tls.clientCa.existingSecret }}
+- name: HEADRACE_TLS__CLIENT_CA
+  value: /etc/headrace/client-ca/ca.crt
+{{- end }}
+{{- end }}
+{{- if include "headrace.receiver.stateful" . }}
+- name: HEADRACE_LOGJAM__CONSUMER
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+{{- end }}
+{{- end -}}
+
+{{- define "headrace.receiver.container" -}}
+ports:
+  {{- range (include "headrace.receiver.ports" . | fromJson).ports }}
+  - name: {{ .name }}
+    containerPort: {{ int .port }}
+    protocol: {{ default "TCP" .protocol }}
   {{- end }}
-  containers:
-    - name: {{ .name }}
-      image: {{ include "headrace.image" (dict "root" $root "name" .name "own" .own.image) }}
-      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      securityContext:
-        {{- include "headrace.container.security" . | nindent 8 }}
-      env:
-        {{- include "headrace.kafka.env" $root | trim | nindent 8 }}
-        {{- with include "headrace.env" $settings | trim }}
-        {{- . | nindent 8 }}
-        {{- end }}
-        {{- with include "headrace.secrets.env" $secrets | trim }}
-        {{- . | nindent 8 }}
-        {{- end }}
-        {{- with include "headrace.listen.env" (dict "root" $root "sections" (list "LISTEN" "OPS")) | trim }}
-        {{- . | nindent 8 }}
-        {{- end }}
-        {{- if $certificate }}
-        - name: HEADRACE_TLS__CERT
-          value: /etc/headrace/tls/tls.crt
-        - name: HEADRACE_TLS__KEY
-          value: /etc/headrace/tls/tls.key
-        {{- if $values.tls.clientCa.existingSecret }}
-        - name: HEADRACE_TLS__CLIENT_CA
-          value: /etc/headrace/client-ca/ca.crt
-        {{- end }}
-        {{- end }}
-        {{- if include "headrace.receiver.stateful" . }}
-        - name: HEADRACE_LOGJAM__CONSUMER
-          valueFrom:
-            fieldRef:
-              fieldPath: metadata.name
-        {{- end }}
-        {{- with $values.extraEnv }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
-      {{- include "headrace.envFrom" (dict "values" $values) | nindent 6 }}
-      ports:
-        {{- range (include "headrace.receiver.ports" . | fromJson).ports }}
-        - name: {{ .name }}
-          containerPort: {{ int .port }}
-          protocol: {{ default "TCP" .protocol }}
-        {{- end }}
-        - name: ops
-          containerPort: 8080
-          protocol: TCP
-      # a node that starts many pods at once is slow: 300 s
-      {{- $probes := default dict $values.probes }}
-      {{- range $name, $usual := dict
-        "startup" (dict "httpGet" (dict "path" "/livez" "port" "ops") "periodSeconds" 1 "timeoutSeconds" 5 "failureThreshold" 300)
-        "liveness" (dict "httpGet" (dict "path" "/livez" "port" "ops") "periodSeconds" 10 "timeoutSeconds" 5)
-        "readiness" (dict "httpGet" (dict "path" "/readyz" "port" "ops") "periodSeconds" 3 "timeoutSeconds" 5 "failureThreshold" 2) }}
-      {{ $name }}Probe:
-        {{- mustMergeOverwrite $usual (get $probes $name | default dict) | toYaml | nindent 8 }}
-      {{- end }}
-      {{- if $values.preStopSeconds }}
-      lifecycle:
-        preStop:
-          {{- if semverCompare ">=1.30.0-0" $root.Capabilities.KubeVersion.Version }}
-          sleep:
-            seconds: {{ int $values.preStopSeconds }}
-          {{- else }}
-          exec:
-            command: [/opt/headrace/bin/python, -c, "import time; time.sleep({{ int $values.preStopSeconds }})"]
-          {{- end }}
-      {{- end }}
-      resources:
-        {{- toYaml $values.resources | nindent 8 }}
-      volumeMounts:
-        - name: tmp
-          mountPath: /tmp
-        {{- with include "headrace.secrets.mounts" (dict "root" $root "secrets" $secrets) | trim }}
-        {{- . | nindent 8 }}
-        {{- end }}
-        {{- if $certificate }}
-        - name: tls
-          mountPath: /etc/headrace/tls
-          readOnly: true
-        {{- if $values.tls.clientCa.existingSecret }}
-        - name: client-ca
-          mountPath: /etc/headrace/client-ca
-          readOnly: true
-        {{- end }}
-        {{- end }}
-        {{- with $values.extraVolumeMounts }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
-    {{- with $values.extraContainers }}
-    {{- toYaml . | nindent 4 }}
+  - name: ops
+    containerPort: 8080
+    protocol: TCP
+# a node that starts many pods at once is slow: 300 s
+{{- $probes := default dict .values.probes }}
+{{- range $name, $usual := dict
+  "startup" (dict "httpGet" (dict "path" "/livez" "port" "ops") "periodSeconds" 1 "timeoutSeconds" 5 "failureThreshold" 300)
+  "liveness" (dict "httpGet" (dict "path" "/livez" "port" "ops") "periodSeconds" 10 "timeoutSeconds" 5)
+  "readiness" (dict "httpGet" (dict "path" "/readyz" "port" "ops") "periodSeconds" 3 "timeoutSeconds" 5 "failureThreshold" 2) }}
+{{ $name }}Probe:
+  {{- mustMergeOverwrite $usual (get $probes $name | default dict) | toYaml | nindent 2 }}
+{{- end }}
+{{- with .values.preStopSeconds }}
+lifecycle:
+  preStop:
+    {{- if semverCompare ">=1.30.0-0" $.root.Capabilities.KubeVersion.Version }}
+    sleep:
+      seconds: {{ int . }}
+    {{- else }}
+    exec:
+      command: [/opt/headrace/bin/python, -c, "import time; time.sleep({{ int . }})"]
     {{- end }}
-  volumes:
-    - name: tmp
-      emptyDir:
-        sizeLimit: 64Mi
-    {{- with include "headrace.secrets.volumes" (dict "root" $root "secrets" $secrets) | trim }}
-    {{- . | nindent 4 }}
-    {{- end }}
-    {{- if $certificate }}
-    - name: tls
-      secret:
-        secretName: {{ $certificate }}
-        defaultMode: 0440
-    {{- with $values.tls.clientCa.existingSecret }}
-    - name: client-ca
-      secret:
-        secretName: {{ . }}
-        defaultMode: 0440
-        items:
-          - key: {{ $values.tls.clientCa.key }}
-            path: ca.crt
-    {{- end }}
-    {{- end }}
-    {{- with $values.extraVolumes }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+{{- end }}
 {{- end -}}

@@ -5,21 +5,7 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- if not (regexMatch "^[a-z]" (include "headrace.fullname" .)) -}}
 {{- fail (printf "release name: %s begins with a digit, and names of Services must not: set fullnameOverride." .Release.Name) -}}
 {{- end -}}
-{{- range $where, $labels := dict "labels" .Values.labels "podDefaults.podLabels" .Values.podDefaults.podLabels -}}
-{{- range $name, $_ := $labels -}}
-{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by|part-of)|helm\\.sh/chart)$" $name -}}
-{{- fail (printf "%s: %s is the chart's own." $where $name) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
 {{- $_ := include "headrace.kafka.env" . -}}
-{{- include "headrace.refused.image" (dict "where" "image.tag" "image" (printf "headrace:%s" (default .Chart.AppVersion .Values.image.tag))) -}}
-{{- range $name, $part := dict "topics" .Values.topics "lake" .Values.lake "live" .Values.live "test" .Values.test "kafka.development" .Values.kafka.development -}}
-{{- with $part.image }}{{ include "headrace.refused.image" (dict "where" (printf "%s.image" $name) "image" .) }}{{ end -}}
-{{- if and $part.storage (dig "storage" "ephemeral" false $part) $part.storage.existingClaim -}}
-{{- fail (printf "%s.storage.existingClaim: with ephemeral true it would not be used." $name) -}}
-{{- end -}}
-{{- end -}}
 {{- include "headrace.refused.sizes" (dict "root" . "where" "receiverDefaults" "values" .Values.receiverDefaults) -}}
 {{- range $receiver := (include "headrace.receivers" . | fromJson).list -}}
 {{- $_ := set $receiver "root" $root -}}
@@ -41,18 +27,6 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- $interval := include "headrace.number" (dict "text" .Values.monitoring.interval "units" (dict "ms" 0.001 "s" 1 "m" 60 "h" 3600)) -}}
 {{- if and .Values.monitoring.rules (gt (float64 $interval) 60.0) -}}
 {{- fail (printf "monitoring.interval: %s is too long for monitoring.rules, which look at what grew within two minutes: at most 1m." .Values.monitoring.interval) -}}
-{{- end -}}
-{{- if hasKey .Values.monitoring.ruleLabels "severity" }}{{ fail "monitoring.ruleLabels: each alert has its own severity." }}{{ end -}}
-{{- $alerts := list -}}
-{{- range (.Files.Get "files/alerts.yml" | fromYaml).groups }}{{ range .rules }}{{ $alerts = append $alerts .alert }}{{ end }}{{ end -}}
-{{- range .Values.monitoring.disabledRules -}}
-{{- if not (has . $alerts) }}{{ fail (printf "monitoring.disabledRules: there is no alert %s." .) }}{{ end -}}
-{{- end -}}
-{{- end -}}
-
-{{- define "headrace.refused.image" -}}
-{{- if or (hasSuffix ":latest" .image) (not (or (contains "@sha256:" .image) (regexMatch ":[^/]+$" .image))) -}}
-{{- fail (printf "%s: %s names no version: give a tag that never changes, other than latest, or a digest." .where .image) -}}
 {{- end -}}
 {{- end -}}
 
@@ -87,18 +61,9 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- define "headrace.refused.receiver" -}}
 {{- $where := printf "receivers.%s" .name -}}
 {{- $_ := include "headrace.receiver.certificate" . -}}
-{{- with .own.image }}{{ include "headrace.refused.image" (dict "where" (printf "%s.image" $where) "image" .) }}{{ end -}}
 {{- include "headrace.refused.sizes" (dict "root" .root "where" $where "values" .values) -}}
-{{- $known := list -}}
-{{- range (include "headrace.receiver.ports" . | fromJson).ports }}{{ $known = append $known .name }}{{ end -}}
-{{- range $port, $_ := dig "service" "nodePorts" dict .own -}}
-{{- if not (has $port $known) }}{{ fail (printf "%s.service.nodePorts: there is no port %s." $where $port) }}{{ end -}}
-{{- end -}}
 {{- if and (or (include "headrace.receiver.stateful" .) (eq .name "segment")) (dig "autoscaling" "enabled" false .own) -}}
 {{- fail (printf "%s.autoscaling.enabled: each replica consumes every device, or one owns all segments: more of them make no load less." $where) -}}
-{{- end -}}
-{{- if and .values.podDisruptionBudget.enabled (has (toString .values.podDisruptionBudget.maxUnavailable) (list "0" "0%")) -}}
-{{- fail (printf "%s.podDisruptionBudget.maxUnavailable: with %v no node can be drained." $where .values.podDisruptionBudget.maxUnavailable) -}}
 {{- end -}}
 {{- end -}}
 
@@ -106,9 +71,6 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- $lake := .Values.lake -}}
 {{- if ne $lake.mode "none" -}}
 {{- $settings := get (include "headrace.lake.settings" . | fromJson) "lake" -}}
-{{- range list (list $settings.path $settings.checkpoint) (list $settings.checkpoint $settings.path) -}}
-{{- if hasPrefix (printf "%s/" (trimSuffix "/" (first .))) (printf "%s/" (last .)) }}{{ fail "lake.settings.lake: path and checkpoint must not contain each other." }}{{ end -}}
-{{- end -}}
 {{- $mounts := list "/var/lib/headrace" -}}
 {{- range default .Values.podDefaults.extraVolumeMounts $lake.extraVolumeMounts }}{{ $mounts = append $mounts (trimSuffix "/" .mountPath) }}{{ end -}}
 {{- range $name := list "path" "checkpoint" -}}
