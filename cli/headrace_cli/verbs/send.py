@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command(
     epilog=examples(
-        "tail -f access.log | ./headrace send forward",
+        "cat access.log | ./headrace send forward",
         "./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4",
         "./headrace send courier logs.example.org:5043 --ca ca.pem < events.jsonl",
     )

@@ -55,14 +55,6 @@ app = typer.Typer()
 @app.command("test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run_tests(
     context: typer.Context,
-    require: Annotated[
-        str,
-        typer.Option(
-            metavar="TOOLS",
-            help="Fail instead of skipping tests that need one of java,go,npm,maven,docker,compose,systemd,helm,kubeconform,"
-            "promtool,chromium,actionlint,zizmor,k8s,node.",
-        ),
-    ] = "",
     everything: Annotated[
         bool, typer.Option("--all", help="Run every test that this machine can run, not only the quick ones.")
     ] = False,
@@ -71,28 +63,19 @@ def run_tests(
 ) -> int:
     """Run ruff, mypy and the quick tests; further arguments go to pytest, and tests that they select all run."""
     check_checkout("test")
-    arguments = context.args
-    chosen = any(argument.startswith(SELECTING) for argument in arguments)
+    chosen = any(argument.startswith(SELECTING) for argument in context.args)
     tier = Tier.FULL if full else Tier.ALL if everything or chosen else Tier.QUICK
-    failed = []
-    for name, command in LINT if lint else ():
+    tests = ("pytest", f"--tier={tier}", *(() if chosen else WHOLE), *context.args)
+    for needed in ("kafka", "spark", *(() if tier is Tier.QUICK else ("s3",))):
+        jars(needed)  # here, where it is seen; a test would be silent for minutes
+    environment, failed = {**_environment(), "JAVA_HOME": str(java_home())}, False
+    for name, command in (*(LINT if lint else ()), ("pytest", tests)):
         began = time.monotonic()
-        ok = subprocess.run([sys.executable, "-m", *command], cwd=ROOT).returncode == 0
-        console.line(name, "good" if ok else "bad", f"{time.monotonic() - began:.1f} s")
-        if not ok:
-            failed.append(name)
-    for name in ("kafka", "spark", *(() if tier is Tier.QUICK else ("s3",))):
-        jars(name)  # here, where it is seen; a test would be silent for minutes
-    began = time.monotonic()
-    tests = [sys.executable, "-m", "pytest", f"--require={require}", f"--tier={tier}"]
-    tests += [*(() if chosen else WHOLE), *arguments]
-    status = subprocess.run(tests, cwd=ROOT, env={**_environment(), "JAVA_HOME": str(java_home())}).returncode
-    end = (
-        "" if status in (0, 1) else f", ended by {signal.Signals(-status).name}" if status < 0 else f", status {status}"
-    )
-    console.line("pytest", "bad" if status else "good", f"{time.monotonic() - began:.0f} s{end}")
-    if status:
-        failed.append("pytest")
+        status = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=environment).returncode
+        took = f"{time.monotonic() - began:.0f} s"
+        ended = f", ended by {signal.Signals(-status).name}" if status < 0 else f", status {status}" if status else ""
+        console.line(name, "bad" if status else "good", took + ended)
+        failed |= status != 0
     return EXIT_FAILED if failed else 0
 
 

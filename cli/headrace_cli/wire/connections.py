@@ -40,7 +40,7 @@ class Tally:
     """Nothing is left to be sent."""
 
     def count(self, events: int, frame: bytes) -> None:
-        """Count a frame that is sent for the first time."""
+        """Count a frame that is sent."""
         self.sent += events
         self.frames += 1
         self.size += len(frame)
@@ -65,14 +65,13 @@ class Tally:
 class SentFrame:
     """A frame that is not acknowledged as a whole: its events, when it was sent, and how far it is acknowledged."""
 
-    data: bytes
     events: int
     at: float
     count: int = 0
 
 
 class Connection:
-    """One connection of a run. It is made again if the server ends it after an acknowledgement, as ours do at a certain age."""
+    """One connection of a run."""
 
     def __init__(
         self,
@@ -87,49 +86,51 @@ class Connection:
         self._tally = tally
         self._timeout = timeout
         self._client = client_of(target.protocol)()
-        self._waiting: dict[int, SentFrame] = {}  # by the frames' numbers, in the order in which they were made
+        self._waiting: dict[int, SentFrame] = {}  # by the frames' numbers
         self._progress = time.monotonic()
         self._room = asyncio.Semaphore(WINDOW)
-        self._answered = False
         self._batch = min(batch, self._client.batch)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until the source ends or `stop`, and wait for the answers. A failure is noted in the tally."""
-        while await self._converse(stop):
-            pass
-
-    async def _converse(self, stop: asyncio.Event) -> bool:
-        """Connect and talk. Return whether to do so again."""
         try:
             channel = await channel_to(self._target, self._timeout)
         except (OSError, TimeoutError) as error:
             self._tally.problems[why_not(self._target, error, self._timeout)] += 1
-            return False
-        self._progress, self._answered = time.monotonic(), False
-        self._room = asyncio.Semaphore(WINDOW - len(self._waiting))
-        sending = asyncio.create_task(self._send(channel))
+            return
+        sending, listening = asyncio.create_task(self._send(channel)), asyncio.create_task(self._listen(channel))
         try:
-            await self._listen(channel, sending, stop)
+            await self._watch(sending, listening, stop)
         except (OSError, ProtocolError, ServerError) as error:
-            if isinstance(error, EndedError) and self._answered and not stop.is_set():
-                return True
             self._tally.problems[f"{self._target.address} {_what_happened(error)}"] += 1
         finally:
             sending.cancel()
-            await asyncio.wait({sending})
-            if not sending.cancelled():
-                sending.exception()  # it was told by the listener
+            listening.cancel()
+            await asyncio.gather(sending, listening, return_exceptions=True)
             channel.abort()
-        return False
+
+    async def _watch(self, sending: asyncio.Task[None], listening: asyncio.Task[None], stop: asyncio.Event) -> None:
+        """Wait until all is sent and acknowledged, or `GRACE` seconds after `stop`. Raises what ends the connection before."""
+        stopped: float | None = None
+        while self._waiting or not sending.done():
+            running = {task for task in (listening, sending) if not task.done()}
+            await asyncio.wait(running, timeout=_LOOK, return_when="FIRST_COMPLETED")
+            for task in (listening, sending):
+                if task.done() and not task.cancelled():
+                    task.result()
+            now = time.monotonic()
+            if stop.is_set():
+                sending.cancel()
+                stopped = now if stopped is None else stopped
+                if now - stopped > GRACE:
+                    return
+            if self._waiting and now - self._progress > self._timeout:
+                raise ServerError(f"acknowledged nothing for {self._timeout:g} s")
 
     async def _send(self, channel: Channel) -> None:
         if greeting := self._client.again():
             channel.write(greeting)
-        for name, waiting in self._waiting.items():
-            self._client.repeat(name)
-            waiting.count = 0
-            channel.write(waiting.data)
-        await channel.drain()
+            await channel.drain()
         while True:
             await self._room.acquire()
             events = await self._source.take(self._batch)
@@ -138,48 +139,26 @@ class Connection:
                 return
             name = self._client.made
             frame = self._client.frame(events)
+            now = time.monotonic()
             if not self._waiting:
-                self._progress = time.monotonic()
-            self._waiting[name] = SentFrame(frame, len(events), time.monotonic())
+                self._progress = now
+            self._waiting[name] = SentFrame(len(events), now)
             self._tally.count(len(events), frame)
             channel.write(frame)
             await channel.drain()
 
-    async def _listen(self, channel: Channel, sending: asyncio.Task[None], stop: asyncio.Event) -> None:
-        reading = asyncio.create_task(channel.read())
-        stopped: float | None = None
-        try:
-            while not (sending.done() and not sending.cancelled() and not sending.exception() and not self._waiting):
-                await asyncio.wait(
-                    {reading} if sending.done() else {reading, sending}, timeout=_LOOK, return_when="FIRST_COMPLETED"
-                )
-                now = time.monotonic()
-                if reading.done():
-                    data = reading.result()
-                    if not data:
-                        raise EndedError("closed the connection")
-                    for answer in self._client.receive(data):
-                        if isinstance(answer, Answer):
-                            self._take(answer, now)
-                    reading = asyncio.create_task(channel.read())
-                if sending.done() and not sending.cancelled() and (error := sending.exception()) is not None:
-                    raise error
-                if stop.is_set():
-                    sending.cancel()
-                    stopped = now if stopped is None else stopped
-                    if now - stopped > GRACE or not self._waiting:
-                        return
-                if self._waiting and now - self._progress > self._timeout:
-                    raise ServerError(f"acknowledged nothing for {self._timeout:g} s")
-        finally:
-            reading.cancel()
+    async def _listen(self, channel: Channel) -> None:
+        while data := await channel.read():
+            for answer in self._client.receive(data):
+                if isinstance(answer, Answer):
+                    self._take(answer, time.monotonic())
+        raise ServerError("closed the connection")
 
     def _take(self, answer: Answer, now: float) -> None:
         """Note that the server has acknowledged events of a frame."""
         frame = self._waiting.get(answer.frame)
         if frame is None:
             raise ServerError("acknowledged a frame that was not sent")
-        self._answered = True
         if answer.count > frame.count:
             frame.count, self._progress = answer.count, now
         if answer.whole:
@@ -191,10 +170,6 @@ class Connection:
 
 class ServerError(Exception):
     """The server broke the conversation; says how."""
-
-
-class EndedError(ServerError):
-    """The server ended the connection in order."""
 
 
 def _what_happened(error: Exception) -> str:

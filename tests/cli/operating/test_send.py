@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from headrace_cli.ground import CommandError
-from headrace_cli.stack.state import StateFolder
 from headrace_cli.wire import connections
 from headrace_cli.wire import sending as verb
 from headrace_cli.wire.channel import channel_to
@@ -27,10 +26,7 @@ from headrace_cli.wire.target import CLIENTS, Target, target_of
 from headrace_common.record.encoding import decode
 
 from tests.cli.operating.serving import HOST, serving
-from tests.contract import receiver as real
 from tests.contract.certificates import Authority
-from tests.contract.embedded import EmbeddedKafka
-from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, wait_for
 from tests.explaining import Receiver
 
@@ -181,32 +177,6 @@ def test_an_acknowledgement_of_what_was_not_sent(tmp_path: Path, capfd: pytest.C
     assert "which was not sent" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "segment"])  # `Stored` forgets its writer
-async def test_a_connection_that_ends_in_order_is_made_again(protocol: str) -> None:
-    """Receivers end each after an hour, and a longer run ended with it."""
-    stored, tally, ended = Stored(protocol), Tally(), 0
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal ended
-        answer, before = stored(), len(stored.bodies)
-        while data := await reader.read(65_536):
-            if ended < 3 and len(stored.bodies) > before:
-                ended += 1
-                writer.write_eof()
-                while await reader.read(65_536):
-                    pass
-                break
-            writer.write(answer(data) or b"")
-        writer.close()
-
-    server = await asyncio.start_server(serve, HOST, 0)
-    target = Target(protocol, HOST, server.sockets[0].getsockname()[1])
-    await Connection(target, RateSource(1000, 0.3, 300), tally, 3, PATIENCE).run(asyncio.Event())
-    server.close()
-    assert (ended, tally.sent, tally.acknowledged, tally.problems) == (3, 300, 300, {})
-    assert sorted(body["headrace"]["n"] for body in stored.bodies) == list(range(300))
-
-
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority(tmp_path)
     context = authority.server()
@@ -266,27 +236,3 @@ def test_standard_input_is_sent_as_it_comes_until_its_end_or_ctrl_c(interrupted:
     told = json.loads(out)
     assert (told["sent"], process.returncode, err) == (2 - interrupted, told["sent"] - told["acknowledged"], "")
     assert [body["message"] for body in stored.bodies] == ["one", "two"][: told["sent"]]
-
-
-@pytest.mark.parametrize("protocol", ["courier", "forward", "lumberjack"])
-@pytest.mark.long
-async def test_a_real_receiver_of_a_stack(protocol: str, kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """What is acknowledged is on the topic, though connections end at an age. The address is that of the stack's state folder."""
-    settings = own_topics(kafka.bootstrap)
-    receiver = real.Receiver(protocol, settings, tmp_path, {"limits": {"connection_age": 0.2}})
-    await receiver.start()
-    state = StateFolder(tmp_path / "state")
-    state.make()
-    state.write_record({"services": {protocol: {"address": f"{HOST}:{receiver.port}"}}})
-    command = [sys.executable, "-m", "headrace_cli", "send", protocol, "--state", str(state.path)]
-    command += ["--rate", "500", "--for", "1s", "--json"]
-    with state.held():
-        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        out, err = await process.communicate()
-    receiver.stop()
-    assert process.returncode == 0, err
-    told = json.loads(out)
-    assert (told["sent"], told["acknowledged"]) == (500, 500)
-    found = [each.json["headrace"] for each in await events(settings)]
-    assert sorted(mark["n"] for mark in found) == list(range(500))
-    assert {mark["run"] for mark in found} == {told["run"]}
