@@ -132,8 +132,6 @@ class FakeBroker:
         self.leader: int = 1
         self.led = 100
         """Partitions from this one on have no leader."""
-        self.there: int | None = 100
-        """How many partitions each topic has."""
         self.metadata_updates = 0
         self.identities = 0
         self.requests = 0
@@ -171,9 +169,6 @@ class FakeClient:
 
     def leader_for_partition(self, where: TopicPartition) -> int:
         return self.broker.leader if where.partition < self.broker.led else -1
-
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        return None if self.broker.there is None else set(range(self.broker.there))
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
         self.broker.metadata_updates += 1

@@ -12,7 +12,6 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.delivery import REFUSALS_PER_BATCH, Delivery
-from headrace_common.publishing.in_flight import NO_DEADLINE
 from headrace_common.record.encoding import decode
 
 from tests.common.kafkaless import (
@@ -24,7 +23,6 @@ from tests.common.kafkaless import (
     event,
     in_flight,
     producer_of,
-    until,
 )
 from tests.common.slowly import SlowLoop
 from tests.contract.waiting import PATIENCE
@@ -55,30 +53,6 @@ class Bench:
         for record, owner in refused:
             assert number(decode(record)[0]) == owner.frame.ticket
         return [owner.frame.ticket for _, owner in refused]
-
-
-class TestDeadline:
-    @pytest.mark.parametrize("seconds", [100.0, NO_DEADLINE])
-    async def test_what_a_recreated_topic_has_no_partition_for_goes_to_another(self, seconds: float) -> None:
-        """It waited for a leader that does not come: for ever, or until all of its clients were given up."""
-        bench = Bench()
-        bench.broker.there = bench.broker.led = 2
-        batch = bench.batch(3)
-        for _ in range(2):
-            assert await bench.store(batch, seconds) == []
-        assert [sent.where.partition for sent in bench.broker.sent] == [0, 0]
-        assert asyncio.get_running_loop().time() < seconds
-
-    @pytest.mark.parametrize("there", [3, None])
-    async def test_what_has_a_partition_or_no_topic_yet_waits_there(self, there: int | None) -> None:
-        bench = Bench()
-        bench.broker.there, bench.broker.led = there, 2
-        storing = asyncio.create_task(bench.store(bench.batch(3), 100.0))
-        await until(lambda: bench.broker.metadata_updates > 3)
-        assert bench.broker.sent == []
-        bench.broker.there, bench.broker.led = 3, 3
-        assert await storing == []
-        assert [sent.where.partition for sent in bench.broker.sent] == [2]
 
 
 def refuses(error: type[Exception], *bad: int) -> Callable[[list[bytes]], Answer]:

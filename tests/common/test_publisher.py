@@ -61,16 +61,6 @@ async def log(bench: Bench) -> CapturingLogger:
     return made
 
 
-async def test_a_key_names_none_that_a_recreated_topic_has_not(bench: Bench) -> None:
-    """Its frames waited for a leader that does not come, and those that are kept until they are stored for ever."""
-    keys = [b"app-%d" % number for number in range(50)]
-    assert {bench.publisher.of(key).where.partition for key in keys} == {0, 1, 2, 3}
-    bench.topics.events = Topic("events", 3, MIB)
-    assert {bench.publisher.of(key).where.partition for key in keys} == {0, 1, 2}
-    bench.topics.events = Topic("events", 5, MIB)  # there is no pump for the last yet
-    assert [bench.publisher.of(key).where.partition for key in keys] == [partition_of(key, 4) for key in keys]
-
-
 async def test_whatever_goes_wrong_at_the_start_is_tried_again_but_a_wrong_setting() -> None:
     made = Bench()
     troubles: list[Exception] = [ConfigError("no such file"), AssertionError("a bug"), KeyError("x")]

@@ -22,7 +22,6 @@ from weakref import WeakSet
 import pytest
 from aiokafka import errors
 from aiokafka.record.default_records import DefaultRecordBatch
-from headrace_common.fairness import scheduler
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import TIME_SLICE, TOLD, Account, Scheduler
 from headrace_common.kafka.client import InvalidRecordError, Topic
@@ -31,7 +30,7 @@ from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_common.publishing import pump as pumps
-from headrace_common.publishing.batch import LONG_BATCH, Cycle
+from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.delivery import REFUSALS_PER_BATCH, Delivery
 from headrace_common.publishing.in_flight import EXPIRED_TOGETHER, NO_DEADLINE, DeliveryListener, InFlightFrame
 from headrace_common.publishing.pump import Pump
@@ -586,20 +585,6 @@ class TestBounds:
             await until(lambda: stage.kafka.sent)
             gc.collect()
             assert held() is None
-
-    async def test_a_long_frame_leaves_in_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A pump that comes meanwhile waits until Kafka has answered for one of them."""
-        monkeypatch.setattr(scheduler, "TIME_SLICE", 0.0)  # a few parts to each slice
-        monkeypatch.setattr(scheduler, "MOST_REST", 0.0)
-        async with Stage(slow_loop()) as stage:
-            stage.kafka.takes = 8 * MIB
-            stage.described()
-            stage.pumps[0]._batch_bytes = 4 * MIB
-            stage.send(Send("E" * 2200))
-            await stage.idle()
-            sizes = [len(batch.data) for batch in stage.kafka.sent]
-            assert sum(sizes) > 3 * MIB
-            assert max(sizes) < LONG_BATCH + 100_000
 
     async def test_many_rejects_with_large_attributes_are_not_held_at_once(self) -> None:
         """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""

@@ -224,7 +224,6 @@ async def test_no_client_makes_a_topic(tmp_path: Path) -> None:
             await describe(settings)
         producer = Producer(settings)
         await producer.open(("headrace.misspelt",))
-        assert producer.partitions("headrace.misspelt") == 0
         await producer.close()
         with pytest.raises(UnknownTopicOrPartitionError):
             await start_at(make_consumer(settings), TopicPartition("headrace.asked", 0))

@@ -315,10 +315,6 @@ class SimulatedClient:
     def leader_for_partition(self, where: TopicPartition) -> int:
         return self.NODE if self._broker.has_leader(where.partition) else -1
 
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        most = max(self._broker.partitions, self._broker.quarantine_partitions)
-        return None if self._broker.weather.missing else set(range(most))
-
     def force_metadata_update(self) -> asyncio.Future[bool]:
         done = self._loop.create_future()
 

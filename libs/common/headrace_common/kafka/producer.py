@@ -189,10 +189,6 @@ class Producer:
         found: int | None = self._client.cluster.leader_for_partition(where)
         return None if found == -1 else found
 
-    def partitions(self, topic: str) -> int:
-        """Returns how many partitions a topic has, as far as known; 0 if it does not exist."""
-        return len(self._client.cluster.partitions_for_topic(topic) or ())
-
     def turn(self, where: TopicPartition) -> asyncio.Future[None] | None:
         """Returns a future that is done when the request under way to the leader of `where` has an answer. None: there is none,
         and a batch leaves at once. A batch that is filled until then leaves no later, with more.
@@ -230,21 +226,18 @@ class Producer:
                     data = data or batch.stamped(*identity, lane.sequence)
                     place = await self._send(where, data)
                 except Exception as error:
-                    in_doubt |= bool(data) and not isinstance(error, NOT_STORED)
-                    is_late = self._clock() >= deadline
-                    is_lost = isinstance(error, LOST_US)
-                    policy = policy_of(error)
-                    if policy is DeliveryPolicy.UNKNOWN:
-                        unknown += 1
-                        if is_late or unknown < UNKNOWN_TRIES:
-                            policy = DeliveryPolicy.RETRY
                     self._trouble = explain(error)
-                    if policy is not DeliveryPolicy.RETRY or is_late or is_lost or await self._is_gone(where):
+                    in_doubt |= bool(data) and not isinstance(error, NOT_STORED)
+                    unknown += isinstance(error, errors.UnknownError)
+                    is_late, is_lost = self._clock() >= deadline, isinstance(error, LOST_US)
+                    policy = policy_of(error)
+                    if policy is DeliveryPolicy.UNKNOWN and (is_late or unknown < UNKNOWN_TRIES):
+                        policy = DeliveryPolicy.RETRY
+                    if policy is not DeliveryPolicy.RETRY or is_late or is_lost:
                         if not (in_doubt or is_lost):
                             lane.identity = identity
                         raise DeliveryError(self._trouble, policy, in_doubt=in_doubt) from error
-                    if self._clock() - self._renewed > RENEW_TIME:
-                        await self._renew()
+                    await self._look()
                 else:
                     self._renewed = self._clock()
                     lane.identity, lane.sequence = identity, (lane.sequence + batch.record_count()) & LARGEST_SEQUENCE
@@ -252,11 +245,11 @@ class Producer:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
 
-    async def _is_gone(self, where: TopicPartition) -> bool:
-        """Looks for leaders again. Returns whether the topic exists and lacks the partition: it was made again with fewer."""
-        looked = self._client.force_metadata_update()
-        await asyncio.wait({looked}, timeout=LOOK_TIME)
-        return looked.done() and bool(looked.result()) and 0 < self.partitions(where.topic) <= where.partition
+    async def _look(self) -> None:
+        """Looks for leaders again; makes the client again after `RENEW_TIME` in which it has stored nothing."""
+        await asyncio.wait({self._client.force_metadata_update()}, timeout=LOOK_TIME)
+        if self._clock() - self._renewed > RENEW_TIME:
+            await self._renew()
 
     async def identify(self) -> tuple[int, int]:
         """Returns a new identity. Raises `KafkaError`."""

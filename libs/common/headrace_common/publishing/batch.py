@@ -12,9 +12,6 @@ from headrace_common.record.contract import REPUBLISHED
 from headrace_common.record.encoding import decode, encode
 from headrace_common.record.event import Reject
 
-LONG_BATCH: Final = 512 << 10
-"""Bytes of a cycle after which a frame that has used up its slice goes on in the next cycle."""
-
 REJECT_OVERHEAD: Final = 1024
 """Bytes that a reject takes in memory beyond its own during its cycle: a frame may hold a hundred thousand tiny ones."""
 
@@ -176,11 +173,6 @@ class Cycle:
             del owner.made[:at]
         self.whole = self.whole or whole
         return whole
-
-    def is_long(self) -> bool:
-        """Returns whether a frame that has used up its slice goes on in the next cycle."""
-        assert self.batch is not None
-        return self.batch.size + self.reject_bytes >= LONG_BATCH
 
     def living(self) -> list[InFlightFrame]:
         """Returns the frames that are not abandoned."""

@@ -99,9 +99,6 @@ class Delivery:
                 if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline:
                     raise
             await asyncio.sleep(RETRY_PAUSE)
-            # A topic that was made again may have fewer partitions: all batches of a pump go to the same one then.
-            if there := self._producer.partitions(batch.topic):
-                batch.partition %= there
 
     async def _search(self, batch: Batch, policy: DeliveryPolicy, deadline: float) -> list[Refusal]:
         """Returns the refused records of a batch that failed with `policy`, found by halving; the others are stored.

@@ -199,8 +199,8 @@ class Publisher:
         pump.connections -= 1
 
     def of(self, ordering_key: bytes) -> Pump:
-        """Returns the pump of the partition that an ordering key names. A recreated topic may have fewer than there are pumps."""
-        return self._pumps[partition_of(ordering_key, min(len(self._pumps), self._topics.events.partitions))]
+        """Returns the pump of the partition that an ordering key names."""
+        return self._pumps[partition_of(ordering_key, len(self._pumps))]
 
     async def flush(self) -> None:
         """Waits until every frame is stored or abandoned. Nothing may be submitted meanwhile."""

@@ -182,10 +182,7 @@ class Pump:
                 self._growth.shrink(frame, frame.grown)
             if cycle.add_some(frame):
                 return True
-            if self._clock() >= until:
-                cycle.full = cycle.full or cycle.is_long()
-                break
-            if cycle.full:
+            if cycle.full or self._clock() >= until:
                 break
         return False
 

@@ -38,8 +38,6 @@ _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[{]}")
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d)", re.ASCII)
 
-_MILLISECONDS: Final = frozenset(f".{number:03d}Z" for number in range(1000))  # most clients write these
-
 DECIMALS: Final = 9
 """Decimals of a second that are kept; further ones are cut off."""
 
@@ -243,8 +241,6 @@ def utc(text: object) -> bytes | None:
     """
     if type(text) is not str:
         return None
-    if text[19:] in _MILLISECONDS and text.isascii() and _is_second(text[:19]):
-        return text.encode()
     if text[-1:] == "Z" and text.isascii() and _is_second(text[:19]):
         decimals = text[20:-1]
         if (len(text) == 20) or (text[19] == "." and len(decimals) <= DECIMALS and decimals.isdecimal()):
