@@ -17,7 +17,8 @@ from tests.segment.recorded import W1
 from tests.simulation.answers import Talk
 from tests.simulation.clients import Client
 from tests.simulation.scenario import ClientPlan
-from tests.simulation.segments import LONGEST_PAUSE, PIECE, Judged, Patient, Today
+from tests.simulation.segments import PIECE
+from tests.simulation.talking import LONGEST_PAUSE, Judged, Patient, Today
 
 KEEPING = 60.0
 """Seconds after which a keeper begins nothing more, whatever it has done."""

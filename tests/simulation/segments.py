@@ -1,36 +1,27 @@
-"""The segment service in the simulation: writers of both dialects and readers, between replicas that append to one log.
-
-Histories, clients and the rules that judge them are those of `tests/segment`.
-"""
+"""The segment service in the simulation: writers of today's dialect and readers, between replicas that append to one log."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-from collections import Counter, deque
-from typing import Any, cast
+from collections import Counter
+from typing import Any
 
 from headrace_segment.store import records
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
-from headrace_segment.wire.codes import HEADER, Kind
 
 from tests.contract.topic import Stored as Read
 from tests.segment import speaking, speaking_today
-from tests.segment.client import Client as SegmentClient
-from tests.segment.client import ClosedError, Connection, TodayClient
+from tests.segment.client import ClosedError
 from tests.segment.naive import Naive
-from tests.segment.replicas import ENDS, Balancer, History, judged
 from tests.simulation.answers import SegmentLog, Talk
 from tests.simulation.clients import Client
-from tests.simulation.network import ClientEnd
+from tests.simulation.lives import ENDS, Life, judged
 from tests.simulation.scenario import ClientPlan, Scenario
+from tests.simulation.talking import LONGEST_PAUSE, Patient, Today
 
-REPLY_TIME = 400.0
-"""Seconds that a client waits for an answer: longer than any deadline of the service."""
-
-LONGEST_PAUSE = 1.0
 UNDER_WAY = 9
 """Events in blocks of up to three that wait for their acknowledgements."""
 PIECE = 3000
@@ -48,101 +39,16 @@ def sections(scenario: Scenario) -> dict[str, Any]:
     return {"segment": {**kept, "may_destroy": ["0.0.0.0/0", "::/0"]}}
 
 
-class Duplex:
-    """A simulated connection as `asyncio.StreamReader` and `StreamWriter`."""
-
-    def __init__(self, end: ClientEnd) -> None:
-        self.end = end
-        self.transport = self
-        self._arrived = bytearray()
-        self._to_send: deque[bytes] = deque()
-        self._sending: asyncio.Task[None] | None = None
-        self.version = 0
-        """The length of all logs when the last of what was read had left."""
-
-    async def readexactly(self, size: int) -> bytes:
-        while len(self._arrived) < size:
-            data, self.version = await self.end.read()
-            if not data:
-                raise asyncio.IncompleteReadError(bytes(self._arrived), size)
-            self._arrived += data
-        found = bytes(self._arrived[:size])
-        del self._arrived[:size]
-        return found
-
-    def write(self, data: bytes) -> None:
-        self._to_send.append(data)
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send())
-
-    async def _send(self) -> None:
-        with contextlib.suppress(OSError):  # who reads learns of it
-            while self._to_send:
-                await self.end.send(self._to_send.popleft())
-
-    async def drain(self) -> None:
-        if self._sending is not None:
-            await asyncio.wait([self._sending])
-
-    def close(self) -> None:
-        self.end.close()
-
-    def abort(self) -> None:
-        self.end.abort()
-
-    async def wait_closed(self) -> None:
-        pass
-
-
-class Judged(Connection):
-    """It waits for as long as the service may take, and holds each answer against the log."""
-
-    def __init__(self, end: ClientEnd, talk: Talk) -> None:
-        stream = cast("Any", Duplex(end))
-        super().__init__(stream, stream)
-        self._talk = talk
-
-    def say(self, data: bytes) -> None:
-        kind, size = HEADER.unpack_from(data)
-        if kind == Kind.BEGIN_APPEND_BLOCK and self.messages is today.MESSAGES:
-            at = HEADER.size + size  # its end has the number
-            self._asks(data[at:])
-        elif kind not in (Kind.HELLO, Kind.KEEP_ALIVE):
-            self._asks(data)
-        super().say(data)
-
-    def _asks(self, data: bytes) -> None:
-        kind, size = HEADER.unpack_from(data)
-        self._talk.asks(self.messages.decode(kind, data[HEADER.size : HEADER.size + size]))
-
-    async def reply(self, seconds: float = REPLY_TIME) -> Any:
-        try:
-            answer = await super().reply(seconds)
-        except TimeoutError:
-            raise ClosedError from None
-        if not isinstance(answer, today.Hello | today.KeepAlive | original.KeepAlive):
-            self._talk.hears(answer, cast("Any", self._reader).version)
-        return answer
-
-
-class Patient(Judged, SegmentClient):
-    """In the original dialect."""
-
-
-class Today(Judged, TodayClient):
-    """In today's dialect."""
-
-    async def greet(self) -> None:
-        assert await self.ask(speaking_today.HELLO) == today.Hello(17, 5)
-
-
-class SimulatedHistory(History):
-    """A history on the simulated network and log. `over`: all that was to be written is."""
+class SegmentHistory:
+    """What is written in a run. `over`: all that was to be written is."""
 
     def __init__(self, world: Any, events: int) -> None:
-        super().__init__(world.scenario.seed, [], cast("Balancer", None), end=ENDS[events])
-        self.alike = 3 if any(plan.alike for plan in world.scenario.clients) else 1
         self._world = world
+        self.segments = [f"lives-{number}" for number in range(2)]
+        self.end = ENDS[events]
+        """The level of each `Writer`, in the end."""
+        self.alike = 3 if any(plan.alike for plan in world.scenario.clients) else 1
+        self.lives: list[Life] = []
         self.writing = 0
         self.today: dict[str, TodayWriter] = {}
         self.kept = (
@@ -156,19 +62,6 @@ class SimulatedHistory(History):
     def over(self) -> bool:
         return not self.writing
 
-    def _pause(self, chance: random.Random) -> float:
-        return chance.uniform(0, LONGEST_PAUSE)
-
-    def _give_up(self, chance: random.Random, client: SegmentClient) -> None:
-        """The client goes; what it has said arrives now, later, or never."""
-        self.cuts += 1
-        if chance.random() < 0.5:
-            return
-        client.held = True  # type: ignore[attr-defined]
-        stream = cast("Any", client._writer)
-        stream.end.slow_down(chance.choice((0.001, 0.05, 1.0)))
-        self._world.loop.call_later(chance.uniform(0.1, 5.0), stream.close)
-
     def judge(self) -> list[str]:
         """What was promised and is not so, by what the topics hold and readers have read."""
         topics: dict[str, list[Read]] = {"headrace.segments": [], "headrace.events": [], "headrace.quarantine": []}
@@ -177,7 +70,7 @@ class SimulatedHistory(History):
                 Read(each.partition, each.offset, each.timestamp, each.key, list(each.headers.items()), each.value)
                 for each in log
             )
-        found, _ = judged(self, *topics.values())
+        found = judged(self.lives, self.end, *topics.values())
         plain = Naive()
         for each in topics["headrace.segments"]:
             plain.apply((each.key or b"").decode(), records.decode(each.value))
@@ -189,32 +82,6 @@ class SimulatedHistory(History):
                 found.append(f"{segment}: of {len(writer.data)} events the topic has {events.total()}, by their ids")
         found += self.log.judge()
         return found
-
-
-class Writer(Client):
-    """Writes a segment in the original dialect, life after life (`Life`)."""
-
-    async def run(self) -> None:
-        history = self.world.history
-        history.writing += 1
-        await asyncio.sleep(self.plan.start)
-        await history.write(self.chance, self.number, self.opens)
-        history.writing -= 1
-        self.done = True
-
-    async def opens(self) -> SegmentClient:
-        lives = tuple(self.world.history.lives)
-
-        def wrote(_: int, writer: bytes, before: int, after: int) -> bytes:
-            life = [each for each in lives if each.writer == writer][-1]
-            return life.between(before, after) if {before, after} <= {*ENDS} else b""
-
-        return Patient(await self.connect(), Talk(self.world, self.name, wrote))
-
-    def says(self, segment: str, writer: str, level: int, value: bytes) -> bool:
-        """Whether it has sent this event."""
-        lives = [each for each in self.world.history.lives if (each.segment, each.writer.hex()) == (segment, writer)]
-        return level in ENDS and any(each.event(ENDS.index(level) - 1)[8:] == value for each in lives)
 
 
 class TodayWriter(Client):

@@ -35,12 +35,13 @@ from tests.simulation.clients import Client, Honest, Hostile, Teller
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
 from tests.simulation.keepers import Keeper
+from tests.simulation.lives import Writer
 from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed, replaced
 from tests.simulation.network import ClientEnd, Line, Listening, Network, ServerEnd
 from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import PROTOCOLS, Spoken
 from tests.simulation.scenario import ClientPlan, Fault, Scenario
-from tests.simulation.segments import Reader, SimulatedHistory, TodayWriter, Writer, sections
+from tests.simulation.segments import Reader, SegmentHistory, TodayWriter, sections
 from tests.simulation.waiting import WatchedScheduler
 
 RECOVERY = 660.0
@@ -237,7 +238,7 @@ class World:
             self.broker.on_store = self.accounts.add
         elif scenario.protocol == "segment":  # judged by its history
             frames = (plan.frames for plan in scenario.clients if plan.kind == "writer")
-            self.history = SimulatedHistory(self, max(frames, default=0))  # a story that shrinks may lose its writers
+            self.history = SegmentHistory(self, max(frames, default=0))  # a story that shrinks may lose its writers
             self.broker.on_store = self.history.log.stored
         else:
             self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
