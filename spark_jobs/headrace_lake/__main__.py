@@ -1,4 +1,4 @@
-"""``python -m headrace_lake [--once]``: the landing job. ``… replay`` and ``… erase`` work on the tables instead.
+"""``python -m headrace_lake [--once]``: the landing job. ``… replay`` goes back first, ``… erase`` changes the tables.
 
 Exits with 0, with 78 (wrong settings) or with 1 (the job had to stop: one line says why).
 """
@@ -10,10 +10,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
 
 from headrace_common.operations import log as logs
 from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, ConfigError, HeadraceError
@@ -21,20 +19,17 @@ from headrace_common.operations.log import Log
 from headrace_common.operations.settings import describe, load
 from headrace_common.operations.tasks import stops
 
-from headrace_lake.commands import erase_command, replay_command
+from headrace_lake.commands import erase_command
+from headrace_lake.commands.replay import go_back
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.job import Job
 from headrace_lake.kafka.gaps import ACCEPT
+from headrace_lake.kafka.source import Brokers
 from headrace_lake.spark.causes import root_cause
 from headrace_lake.spark.engine import remarks, running
+from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth, OpsThread
-
-_COMMANDS: Final[tuple[Callable[[Any], None], ...]] = (
-    replay_command.add,
-    erase_command.add,
-)
-"""Each adds its parser to the result of `add_subparsers`, and sets `act` (see `_parser`)."""
 
 
 def main() -> int:
@@ -86,10 +81,22 @@ def _parser() -> argparse.ArgumentParser:
         help="record in the table gaps what Kafka deleted before it was landed, and continue after it",
     )
     parser.set_defaults(act=_land)
-    if _COMMANDS:
-        commands = parser.add_subparsers(title="commands", metavar="COMMAND", description="default: land")
-        for add in _COMMANDS:
-            add(commands)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", description="default: land")
+    replay = commands.add_parser(
+        "replay",
+        help="land records again that the tables lack",
+        description="Goes back, and lands the records again that the tables lack. Existing rows stay untouched. A running job"
+        " stops; start it again afterwards. If the replay was killed or stopped, any job goes on with it.",
+    )
+    replay.add_argument(
+        "--from-time",
+        type=erase_command.moment,
+        metavar="T",
+        required=True,
+        help="go back to what landed at T or later, like 2026-05-06T12:00:00Z; a record lands after it was received",
+    )
+    replay.set_defaults(act=_replay)
+    erase_command.add(commands)
     return parser
 
 
@@ -107,6 +114,18 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
         for remark in remarks(spark, {name: location(path) for name, path in places.items()}):
             log.warning("remark", what=remark)
         job = Job(spark, settings, once=arguments.once, log=log, health=health, accept_loss=arguments.accept_loss)
+        for number in stops():
+            signal.signal(number, job.stop)
+        job.run()
+
+
+def _replay(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
+    with running(settings.lake, settings.log, once=True) as spark:
+        tables, brokers = Tables(spark, location(settings.lake.path)), Brokers(spark, settings.kafka)
+        names = (settings.kafka.events_topic, settings.kafka.quarantine_topic)
+        go_back(tables, brokers, names, arguments.from_time, log)
+        brokers.close()
+        job = Job(spark, settings, once=True, log=log, health=LakeHealth(LakeMetrics()))
         for number in stops():
             signal.signal(number, job.stop)
         job.run()

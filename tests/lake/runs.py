@@ -18,9 +18,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
 from headrace_lake.commands.erase_rows import ErasureRows
 from headrace_lake.commands.predicate import parse
-from headrace_lake.commands.replay import Replay
-from headrace_lake.commands.replay_plan import ReplayResult
-from headrace_lake.commands.replay_rows import ReplayRows
+from headrace_lake.commands.replay import go_back
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.job import Job
 from headrace_lake.kafka.source import Brokers
@@ -77,9 +75,15 @@ class Runs:
         with dies, pytest.raises(HaltError, match="killed here"):
             self.run(**options)
 
-    def replay(self, since: datetime = LONG_AGO, *, dry_run: bool = False, **settings: Any) -> ReplayResult:
-        rows = ReplayRows(self.tables(), Brokers(self.spark, self.kafka), self.settings(**settings))
-        return Replay(rows, since, dry_run=dry_run, log=self.log()).run()
+    def replay(self, since: datetime = LONG_AGO, **options: Any) -> int | None:
+        names = (self.kafka.events_topic, self.kafka.quarantine_topic)
+        brokers = Brokers(self.spark, self.kafka)
+        first = go_back(self.tables(), brokers, names, since, self.log())
+        brokers.close()
+        said = self.calls
+        self.run(**options)
+        self.calls[:0] = said
+        return first
 
     def tables(self) -> Tables:
         return Tables(self.spark, str(self.lake))

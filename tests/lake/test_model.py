@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
-from headrace_lake.commands import replay_plan
 from headrace_lake.commands.erase import Erase
-from headrace_lake.commands.replay import Replay
+from headrace_lake.commands.replay import Limits
 from headrace_lake.kafka import claim, gaps, unlanded
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.start import Position
@@ -21,13 +19,13 @@ from headrace_lake.tables import fence
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
-from headrace_lake.tables.on_spark import Tables
+from headrace_lake.tables.on_spark import Line, Tables
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.inventory import Inventory
 
 from tests.lake.model.history import LAKE, MOST_STEPS, History
-from tests.lake.model.job import Run, replayer
+from tests.lake.model.job import Run
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import Table
 from tests.lake.model.topics import EVENTS, QUARANTINE
@@ -298,29 +296,36 @@ def test_a_hole_in_batches_stops_the_job_before_it_lands(when: str) -> None:
             run.land()
 
 
-def test_a_replay_restores_rows_no_earlier_than_their_batch_landed() -> None:
-    """The clock may have been put back since."""
-    landed = datetime(2026, 5, 6, tzinfo=UTC)
-    line: Any = SimpleNamespace(landed_at=landed)
-    for now, at in ((landed - timedelta(1), landed), (landed + timedelta(1), landed + timedelta(1))):
-        assert replay_plan.landing_time([line], now) == at
+OLD, NOW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 5, 6, tzinfo=UTC)
+BACK: dict[str, tuple[dict[str, Any], str | None]] = {
+    "it can": ({}, None),
+    "it landed before": ({"since": NOW}, ""),
+    "the partition begins there": ({"end": 5}, "its first claim"),
+    "a note of rows that a job left": ({"end": 5, "strays": 9}, None),
+    "another topic": ({"topic_id": "id2"}, "Kafka no longer has that topic"),
+    "deleted by Kafka": ({"earliest": 6}, "Kafka no longer holds it"),
+    "before a gap": ({"gaps": 4}, "a loss was accepted since"),
+    "in the job of a gap": ({"gaps": 3}, None),
+    "a day that was dropped": ({"kept_from": NOW}, "the tables no longer keep that day (LAKE__RETENTION_DAYS)"),
+}
 
 
-def test_a_replay_restores_nothing_of_a_topic_that_is_recreated_meanwhile() -> None:
-    with bare() as script:
-        script.send(EVENTS, 0, "d.1", "d.2")
-        script.land()
-        table, check = script.table(EVENTS_TABLE), Replay._check_topics
-        table.begin().commit(removed=list(table.files), moves=True)
-
-        def recreated(replay: Replay) -> None:
-            script.kafka.make(EVENTS, 2)
-            check(replay)
-
-        replays: Any = replayer(script.world, LAKE)
-        with mock.patch.object(Replay, "_check_topics", recreated), pytest.raises(HaltError, match="meanwhile"):
-            replays.run()
-        assert table.rows == []
+@pytest.mark.parametrize("name", BACK)
+def test_a_replay_goes_back_as_far_as_a_job_can_begin(name: str) -> None:
+    given, why = BACK[name]
+    usual: dict[str, Any] = {
+        "end": 8,
+        "topic_id": "id1",
+        "strays": None,
+        "earliest": 5,
+        "since": OLD,
+        "kept_from": OLD,
+        "gaps": 0,
+    }
+    given = usual | given
+    limits = Limits(given["since"], given["kept_from"], given["gaps"], {("id1", 0): given["earliest"]})
+    line = Line("e", given["topic_id"], 0, 5, given["end"], NOW - timedelta(1), 3, given["strays"], 7)
+    assert limits.refuse(line) == (f"e/0 from 5 on: {why}" if why else why)
 
 
 def test_a_gap_counts_rows_that_were_erased_before_it_was_accepted() -> None:

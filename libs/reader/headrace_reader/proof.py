@@ -38,8 +38,10 @@ _UNDER_WAY: Final = f"""(
     exists (from {TRANSACTIONS} where "table" in ('events', 'quarantine', 'duplicates') and {_OF_A_BATCH}
         and version > coalesce(({_LAST}), -1))
     or exists (from {TRANSACTIONS} e, {TRANSACTIONS} g where e."table" = 'events' and g."table" = 'gaps'
-        and ((g.version + 1) >> 32) < ((e.version + 1) >> 32)))"""
-"""Whether a batch has rows that `batches` does not have yet, or a job is claiming the tables at this moment."""
+        and ((g.version + 1) >> 32) < ((e.version + 1) >> 32))
+    or exists (from {TRANSACTIONS} where "table" = 'batches' and (version & 4294967295) = 2147483648))"""
+"""Whether a batch has rows that `batches` does not have yet, a job is claiming the tables at this moment, or it is about to after
+a replay went back."""
 
 
 _TABLES: Final = ("events", "quarantine", "duplicates")

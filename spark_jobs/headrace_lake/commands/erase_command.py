@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from headrace_common.operations.log import Log
@@ -12,7 +13,6 @@ from headrace_common.operations.log import Log
 from headrace_lake.commands.erase import Erase, ErasureRequest
 from headrace_lake.commands.erase_rows import ErasureRows
 from headrace_lake.commands.predicate import parse
-from headrace_lake.commands.replay_command import moment
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.spark.engine import running
 from headrace_lake.tables.on_spark import Tables
@@ -78,6 +78,15 @@ def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log)
     with running(settings.lake, settings.log) as spark:
         tables = Tables(spark, location(settings.lake.path))
         Erase(tables, ErasureRows(tables), request, apply=arguments.apply, log=log).run()
+
+
+def moment(text: str) -> datetime:
+    """Returns the time in `text`, UTC unless it says otherwise. Raises `argparse.ArgumentTypeError`."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time in ISO 8601") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _user() -> str:

@@ -26,7 +26,7 @@ from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.transaction_log import TransactionLog
 
 REPLAYED: Final = 1 << 31
-"""The batch number of a replay's first step: the proof tells its transactions from those of batches."""
+"""The batch number of a replay: the proof tells its transaction from those of batches."""
 _EPOCH_BITS: Final = 32
 _CLAIM_ATTEMPTS: Final = 10
 
@@ -139,6 +139,12 @@ class Fence:
         if token not in tokens:
             raise HaltError(f"a write to the table {name} was not committed, and another job's was")
         tokens.clear()
+
+    def forget_lines(self, first: int, epoch: int) -> None:
+        """Deletes the lines of `batches` from the number `first` on, for a replay that holds `epoch`. Raises like `write`."""
+        version = transaction(epoch, REPLAYED)
+        _unless_overtaken(lambda: self._tables.delete_lines(first, version))
+        self._check_committed(BATCHES, version)
 
     def _check_committed(self, name: str, version: int) -> None:
         """Raises `HaltError` unless `version` is the last transaction of the table `name`; raises like `check`."""

@@ -5,7 +5,7 @@ The answers are plain values, so that a decision needs no Spark. The model of `t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Final, NamedTuple
 
@@ -28,6 +28,9 @@ from headrace_lake.tables.transaction_log import live_rows
 
 ENDLESS: Final = (1 << 63) - 1
 """No offset is beyond it."""
+
+_TRANSACTION: Final = "spark.databricks.delta.write.txn"
+"""How the options begin that give a statement of Delta a transaction identifier."""
 
 
 class Span(NamedTuple):
@@ -56,6 +59,20 @@ class Sums(NamedTuple):
     """The last of `batches`; 0 of gaps."""
     time: int | None = None
     """When the landing of its newest batch began, in Unix ms; None if no line covers an offset."""
+
+
+class Line(NamedTuple):
+    """A line of `batches`."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    landed_at: datetime
+    epoch: int
+    strays: int | None
+    number: int
 
 
 class Held(NamedTuple):
@@ -123,6 +140,32 @@ class Tables:
             .collect()
         )  # fmt: skip
         return [Sums(*row) for row in rows]
+
+    def lines(self) -> Iterator[Line]:
+        """Yields the lines of `batches`, the last one first. A query, whose rows come bit by bit."""
+        columns = ("topic", "topic_id", "partition", "from", "to", "landed_at", "epoch", "strays", "number")
+        for row in self.read(BATCHES).select(*columns).orderBy(sf.desc("number")).toLocalIterator():
+            line = Line(*row)
+            yield line._replace(landed_at=line.landed_at.astimezone(UTC))
+
+    def last_gap(self) -> int:
+        """Returns the epoch of the last gap that was accepted; 0 without any. One query."""
+        ((epoch,),) = self.read(GAPS).agg(sf.max("epoch")).collect()
+        return epoch or 0
+
+    def delete_lines(self, first: int, version: int) -> None:
+        """Deletes the lines of `batches` with the number `first` or a higher one, under the transaction `version`.
+
+        Like `append`, it does nothing if the table has this version or a later one.
+        """
+        settings = {f"{_TRANSACTION}AppId": APP_ID, f"{_TRANSACTION}Version": str(version)}
+        for name, value in settings.items():
+            self.spark.conf.set(name, value)
+        try:
+            self.spark.sql(f"DELETE FROM delta.`{self.path(BATCHES)}` WHERE number >= {first}")  # noqa: S608
+        finally:
+            for name in settings:
+                self.spark.conf.unset(name)
 
     def held(self, spans: Iterable[Span]) -> dict[tuple[str, int], Held]:
         """Returns what the tables hold of `spans`, by Kafka's id of the topic and partition, where they hold anything."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyspark.errors import PySparkException
 
 from tests.contract.waiting import there
 from tests.lake.model.damage import DAMAGES, Damaged
-from tests.lake.model.job import SLACK, Run, World, eraser, replayer
+from tests.lake.model.job import SLACK, Run, World, eraser, replay
 from tests.lake.model.judge import Judge
 from tests.lake.model.lists import HORIZON, Place, place_of
 from tests.lake.model.prover import contradictions
@@ -288,7 +289,7 @@ class History:
         if stops:
             self.stage.kill(self.jobs[f"{lake}-checkpoint"])
         self.pass_time(self.chance.choice((0, 0, 20)))
-        self.command("replay", replayer(self.world, lake).run)
+        self.command("replay", partial(replay, self.world, lake))
         self.pass_time(self.chance.choice((0, 30, 100, 300)))
         if stops:
             self.begin(lake)
@@ -367,14 +368,24 @@ class History:
             self.last(self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint")))
             if self.world.lost[lake]:
                 self.last(
-                    self.stage.start("replay", lambda lake=lake: self.once("replay", replayer(self.world, lake).run))
+                    self.stage.start("replay", lambda lake=lake: self.once("replay", partial(self.last_replay, lake)))
                 )
+                self.last(self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint")))
             self.last(self.start_eraser(lake, set()))
             judge = Judge(self.world, lake)
             self.failures += judge.faults()
             if self.proven and judge.whole():
                 self.prove(lake)
                 self.damage(lake)
+
+    def last_replay(self, lake: str) -> None:
+        """Notes what it leaves: the rows before the first line that it takes."""
+        lines = self.disk.table(f"{lake}/{BATCHES}").rows
+        first = replay(self.world, lake)
+        taken = [line for line in lines if first is not None and line["number"] >= first]
+        for name, place in self.world.lost[lake]:
+            if not any(covers(line, dict(zip(KEY, place, strict=True))) for line in taken):
+                self.world.left[lake].add((name, place))
 
     def last(self, process: Process) -> None:
         """Nothing disturbs it."""

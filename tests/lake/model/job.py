@@ -17,10 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from headrace_lake.commands import replay
 from headrace_lake.commands.erase import Erase, ErasureRequest
 from headrace_lake.commands.predicate import Condition, Predicate
-from headrace_lake.commands.replay import Replay
+from headrace_lake.commands.replay import go_back
 from headrace_lake.kafka import gaps, start, unlanded
 from headrace_lake.kafka.checkpoint import Range, of_epoch
 from headrace_lake.kafka.claim import Claim
@@ -42,7 +41,7 @@ from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.merging import compaction
 from pyspark.errors import PySparkException
 
-from tests.lake.model.lists import HORIZON, ErasureLists, Ids, Lists, OnLists, Place, ReplayLists, merged
+from tests.lake.model.lists import HORIZON, ErasureLists, Ids, Lists, OnLists, Place, merged
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import ROW_BYTES, Disk, Rows
 from tests.lake.model.topics import EVENTS, QUARANTINE, Brokers, Kafka
@@ -77,6 +76,8 @@ class World:
         """(lake, transaction version) -> when a batch began first."""
         self.lost: defaultdict[str, set[tuple[str, Any]]] = defaultdict(set)
         """Lake -> (table, place) of rows that somebody deleted."""
+        self.left: defaultdict[str, set[tuple[str, Any]]] = defaultdict(set)
+        """Those of them to which the last replay cannot go back."""
         self.beside: Callable[[Callable[[], None]], Process]
         """Begins what a job does besides landing: it ends with the job's process."""
 
@@ -133,8 +134,8 @@ class World:
             now=lambda _: datetime.fromtimestamp(self.now(), UTC), fromisoformat=datetime.fromisoformat
         )
         replaced: list[tuple[Any, str, Any]] = [
-            *((module, "time", clock) for module in (transaction_log, maintenance, retention, replay, unlanded)),
-            *((module, "datetime", moment) for module in (landing, replay, start, gaps)),
+            *((module, "time", clock) for module in (transaction_log, maintenance, retention, unlanded)),
+            *((module, "datetime", moment) for module in (landing, start, gaps)),
             (maintenance.TimeBudget.__init__, "__defaults__", (clock.monotonic,)),
             (layout, "create", lambda *_, **__: None),
             (compaction, "stepwise", lambda _: True),
@@ -167,19 +168,10 @@ def eraser(world: World, lake: str, wanted: Set[Place]) -> Erase:
     return Erase(tables, rows, request, apply=True, log=IGNORED)
 
 
-def replayer(world: World, lake: str) -> Replay:
-    """Replays all that Kafka holds."""
-    kafka = SimpleNamespace(events_topic=EVENTS, quarantine_topic=QUARANTINE)
-    settings = SimpleNamespace(lake=SimpleNamespace(batch_records=20), kafka=kafka)
-    rows: Any = ReplayLists(world.tables(lake), world.brokers(), settings)
-    restore = rows.restore
-
-    def noted(topics: Topics, step: Any, **more: Any) -> Any:
-        world.began.setdefault((lake, step.version), world.clock)
-        return restore(topics, step, **more)
-
-    rows.restore = noted
-    return Replay(rows, datetime(1970, 1, 1, tzinfo=UTC), dry_run=False, log=IGNORED)
+def replay(world: World, lake: str) -> int | None:
+    """Makes `batches` forget all that Kafka holds; the next job lands it again."""
+    since = datetime(1970, 1, 1, tzinfo=UTC)
+    return go_back(world.tables(lake), world.brokers(), (EVENTS, QUARANTINE), since, IGNORED)
 
 
 class Run:

@@ -43,9 +43,9 @@ class Judge:
         self.batches, self.gaps = (disk.table(f"{lake}/{name}").rows for name in (BATCHES, GAPS))
         self.tables = {name: disk.table(f"{lake}/{name}") for name in COVERED}
         self.landed = {name: {place_of(row): row for row in table.landed()} for name, table in self.tables.items()}
-        """All that transactions of the job, or of a replay, have brought."""
+        """All that transactions of the job have brought."""
         self.there = {name: {place_of(row) for row in table.rows} for name, table in self.tables.items()}
-        self.lost = world.lost[lake]
+        self.lost, self.left = world.lost[lake], world.left[lake]
         erasures = disk.tables.get(f"{lake}/{ERASURES}")
         self.erased: Rows = [row for row in erasures.landed(ERASED_APP) if row["offsets"]] if erasures else []
         self.listed = [
@@ -143,19 +143,8 @@ class Judge:
                 self.holds(not late, f"the event {event['event_id']} was erased and landed again")
 
     def beyond_replay(self, name: str, place: Place) -> bool:
-        """Whether a replay leaves a lost row as it is: Kafka no longer holds all of its batch, its day may have been dropped,
-        or the event is there from another place, or not there at all.
-        """
-        topic_id, number, offset = place
-        line = next(
-            row for row in self.batches
-            if (row["topic_id"], row["partition"]) == (topic_id, number) and row["from"] <= offset < row["to"]
-        )  # fmt: skip
-        topic = self.kafka.topics[line["topic"]]
-        kept_from = max(self.retained(each, self.tables[each]) for each in COVERED)
-        if topic.id != topic_id or topic.partitions[number].start > line["from"]:
-            return True
-        if line["landed_at"].date().isoformat() < kept_from:
+        """Whether a replay leaves a lost row as it is: it cannot go back to it, or the event is there from another place."""
+        if (name, place) in self.left:
             return True
         event_id = self.landed[name][place].get("event_id")
         return any(row["event_id"] == event_id for row in self.tables[EVENTS_TABLE].rows)

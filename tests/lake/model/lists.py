@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from headrace_lake.commands.erase_rows import Found
-from headrace_lake.commands.replay_plan import BatchRange, ReplayResult, Step
 from headrace_lake.dedup.index import IndexState
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import spans
@@ -23,7 +22,7 @@ from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, GAPS, KEY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
-from headrace_lake.tables.on_spark import Held, Span, Sums
+from headrace_lake.tables.on_spark import Held, Line, Span, Sums
 from headrace_lake.tables.properties import APP_ID, ERASED_APP
 from headrace_lake.upkeep.merging.rewrite import Check, Files
 
@@ -118,6 +117,27 @@ class Lists:
                 key = row["topic"], row["topic_id"], row["partition"], str(row.get("reason") or "")
                 lines.setdefault(key, []).append(row)
         return [Sums(*key, *_summed(rows)) for key, rows in lines.items()]
+
+    def lines(self) -> Iterator[Line]:
+        names = ("topic", "topic_id", "partition", "from", "to", "landed_at", "epoch", "strays", "number")
+        for row in sorted(self.read(BATCHES), key=lambda row: -row["number"]):
+            yield Line(*(row[name] for name in names))
+
+    def last_gap(self) -> int:
+        return max((row["epoch"] for row in self.read(GAPS)), default=0)
+
+    def delete_lines(self, first: int, version: int) -> None:
+        table = self.world.disk.table(self.path(BATCHES))
+        transaction = table.begin(APP_ID)
+        self.world.step()
+        if table.last(APP_ID) >= version:
+            return
+        gone = [file for file, rows in table.files.items() if any(row["number"] >= first for row in rows)]
+        rest = [row for file in gone for row in table.files[file] if row["number"] < first]
+        commit(
+            self.world,
+            lambda: transaction.commit(rest, removed=gone, version=version, moves=True, moment=self.world.now()),
+        )
 
     def places(self, given: Iterable[Span]) -> dict[Place, datetime]:
         """Place -> `landed_at` of all that has landed, was left out, or was erased."""
@@ -351,55 +371,3 @@ class ErasureLists:
 
     def close(self) -> None:
         pass
-
-
-class ReplayLists:
-    """In place of `ReplayRows`."""
-
-    def __init__(self, tables: Lists, brokers: Any, settings: Any) -> None:
-        self.tables = tables
-        self.brokers = brokers
-        self.settings = settings
-        self._fence = Fence(tables)  # type: ignore[arg-type]
-
-    def lines(self, _: object, topics: Iterable[str]) -> Iterator[BatchRange]:
-        order = ("epoch", "batch", "topic_id", "partition", "from")
-        for row in sorted(self.tables.read(BATCHES), key=lambda row: [row[name] for name in order]):
-            if row["topic"] in topics and row["from"] < row["to"]:
-                place = (row["topic"], row["topic_id"], row["partition"], row["from"], row["to"], row["landed_at"])
-                yield BatchRange(*place, first_held=row["from"])
-
-    def restore(self, topics: Topics, step: Step, *, apply: bool, check: Callable[[], None]) -> ReplayResult:
-        gone = self.tables.erased_ids()
-        ranges = [Range(*place, *pair) for place, pair in step.ranges.items()]
-        there = self.tables.places(spans(ranges, topics.ids))
-        missing = [row for row in self.tables.world.records(ranges)() if place_of(row) not in there]
-        events = [row for row in missing if row["topic"] == topics.events and row["event_id"]]
-        rejects = [row for row in missing if row["topic"] == topics.quarantine or not row["event_id"]]
-        known = [*self.tables.read(EVENTS_TABLE), *events]
-        again = [row for row in events if row["event_id"] in gone or _is_resend(row, known, events)]
-        wanted = [row for row in events if row not in again]
-        check()
-        left = [{**dict(zip(KEY, place_of(row), strict=True)), "event_id": row["event_id"]} for row in again]
-        for name, rows, more in (
-            (DUPLICATES, left, {}),
-            (EVENTS_TABLE, wanted, {"protocol": "forward"}),
-            (QUARANTINE_TABLE, rejects, {"id": ""}),
-        ):
-            if rows:
-                self._fence.write(name, landed(rows, step.landed_at, **more), step.version)
-        return ReplayResult(0, len(wanted), len(rejects), len(again))
-
-
-def _is_resend(row: Row, known: Rows, step: Rows) -> bool:
-    """Whether a copy is in the table, or earlier in the step."""
-
-    def order(each: Row) -> tuple[Any, ...]:
-        return each["received_time"], *place_of(each)
-
-    return any(
-        each["event_id"] == row["event_id"]
-        and abs(each["received_time"] - row["received_time"]) <= HORIZON * 1000
-        and (each not in step or order(each) < order(row))
-        for each in known
-    )
