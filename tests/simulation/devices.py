@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 import orjson
-import zmq
 from headrace_common.record.contract import GAP_TYPE, REPUBLISHED, GapField
 from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.wire import HEARTBEAT, Meta, decode_meta, encode_meta, joined
@@ -131,7 +130,7 @@ class Device(Client):
             elif link.connected:
                 link.connected = False
                 link.under_way = deque()
-                socket.says(zmq.EVENT_DISCONNECTED, 0)
+                socket.ends.append([])
                 self._reconnect(socket, RECONNECT)
 
     async def restart(self) -> None:

@@ -27,12 +27,6 @@ BROKEN: Final = -1
 UNWANTED = 130.0
 """Seconds after its deadline beyond which no event may set out for Kafka."""
 
-LOOKS = 4
-"""Looks in a row, of which each may see clients that hold too much."""
-
-EACH = 144 << 10
-"""Bytes of messages that are not whole which each client may have beside the budget of all."""
-
 LATE = 1.0
 """Seconds by which a deadline may be passed: everything else in the turn comes first."""
 
@@ -272,7 +266,6 @@ class Oracle:
             self.fails(
                 f"a frame waits for {now - oldest:.1f} s, KAFKA__ACK_DEADLINE is {settings.kafka.ack_deadline:g} s"
             )
-        self._held(life)
         budget, limits = life.service._budget, settings.limits
         readers = len(life.service._receiver.connections)
         most = limits.process_budget // 2 + limits.frame_bytes + readers * 2 * self._world.largest_piece
@@ -288,15 +281,6 @@ class Oracle:
     def passed_over(self, seconds: float) -> None:
         """A small piece of work has waited while long work took so long."""
         self.fails(f"a small frame waits for {seconds / TIME_SLICE:.0f} slices of long work")
-
-    def _held(self, life: Life) -> None:
-        """Clients may not hold much more than all may, of messages that are not whole, look after look."""
-        there = [engine for engine in life.descriptors.values() if not engine.cut]
-        held = sum(engine.partial for engine in there)
-        most = self._world.settings.limits.process_budget + len(there) * EACH
-        life.looks = life.looks + 1 if held > most else 0
-        if life.looks == LOOKS:
-            self.fails(f"clients hold {held} bytes of messages that are not whole, {most} are allowed")
 
     # The end
 

@@ -18,11 +18,11 @@ from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, PULL_PORT
 from headrace_logjam.wire import PING, PONG, UNTOLD, LogjamMessage
 
-from tests.contract.logjam import MORE, message, zmtp
 from tests.simulation.clients import LOOK, Client, Honest, Hostile, Sent, Unanswered, reads
+from tests.simulation.libzmq import wired
 from tests.simulation.loop import replaced
 from tests.simulation.network import ClientEnd
-from tests.simulation.protocols import ZmtpClient
+from tests.simulation.protocols import Producing
 from tests.simulation.scenario import ClientPlan, Scenario
 
 APP_ENVS: Final = 100
@@ -36,9 +36,6 @@ PATIENT: Final = 30.0
 
 LONG: Final = 60.0
 """An answer time that is longer than anybody waits."""
-
-PIECES: Final = 200
-"""Pieces of an endless message that an intruder sends."""
 
 
 @contextlib.contextmanager
@@ -93,9 +90,9 @@ class Producer(Honest):
         self.answer_time = PATIENT if patient else AGENT
         self._began: dict[int, float] = {}  # when it sent a frame last
 
-    def _speaks(self) -> ZmtpClient:
+    def _speaks(self) -> Producing:
         alone = self.plan.window == self.plan.events == 1
-        return ZmtpClient(self.plan.compressed, 1 if alone else APP_ENVS, identified=self.chance.random() < 0.8)
+        return Producing(self.plan.compressed, 1 if alone else APP_ENVS, identified=self.chance.random() < 0.8)
 
     async def _send(self, end: ClientEnd, order: list[Sent], *frames: Sent) -> None:
         """One after the other: each waits for its answer from then on."""
@@ -126,10 +123,10 @@ class Pusher(Unanswered):
 
     port = PULL_PORT
 
-    def _speaks(self) -> ZmtpClient:
+    def _speaks(self) -> Producing:
         chance = self.chance
         told = self.plan.compressed or self.port != PULL_PORT or chance.random() < 0.8
-        return ZmtpClient(
+        return Producing(
             self.plan.compressed,
             chance.choice((1, APP_ENVS)),
             asks=False,
@@ -143,7 +140,7 @@ class Pusher(Unanswered):
     def _may_be_lost(self, frame: Sent, end: ClientEnd) -> bool:
         """With its connection, or with a process that was killed or has stopped; and what quarantine has refused."""
         server, undisturbed = end.server, self.world.scenario.undisturbed
-        if server is None or server.owner.dead or (not undisturbed and (end.broken or server.protocol.cut)):
+        if server is None or server.owner.dead or (not undisturbed and end.broken):
             return True
         if self.world.given_up.get(end.address, {DeliveryPolicy.RETRY}) != {DeliveryPolicy.RETRY}:
             return True
@@ -166,12 +163,12 @@ class Pinger(Client):
         await asyncio.sleep(self.plan.start)
         heard = 0
         while heard < self.plan.frames:
-            speaker = ZmtpClient(False)
+            speaker = Producing(False)
             try:
                 end = await self.connect()
                 await shakes_hands(speaker, end)
                 while heard < self.plan.frames:
-                    await end.send(message((b"", PING, b"", b"{}", UNTOLD)))
+                    await end.send(wired((b"", PING, b"", b"{}", UNTOLD)))
                     answers = await listens(speaker, end)
                     if [answer[:2] for answer in answers] != [[PING, PONG]]:
                         raise ProtocolError(f"{answers} in answer to a ping")
@@ -184,15 +181,15 @@ class Pinger(Client):
         self.done = True
 
 
-async def shakes_hands(speaker: ZmtpClient, end: ClientEnd) -> None:
-    """Says who it is, and waits for the other side."""
-    await end.send(speaker.again())
+async def shakes_hands(speaker: Producing, end: ClientEnd) -> None:
+    """Waits for the other side."""
+    speaker.again()
     async with asyncio.timeout(PATIENT):
         while not speaker.shaken.is_set():
             speaker.messages(await reads(end))
 
 
-async def listens(speaker: ZmtpClient, end: ClientEnd) -> list[list[bytes]]:
+async def listens(speaker: Producing, end: ClientEnd) -> list[list[bytes]]:
     """The next messages."""
     async with asyncio.timeout(PATIENT):
         while not (found := speaker.messages(await reads(end))):
@@ -201,35 +198,15 @@ async def listens(speaker: ZmtpClient, end: ClientEnd) -> list[list[bytes]]:
 
 
 class Intruder(Hostile):
-    """As of the other protocols, and what ZeroMQ alone makes possible."""
+    """As of the other protocols; its garbage is whole messages, of which each asks for an answer."""
 
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         super().__init__(world, name, plan, index)
         pushed = any(each.kind == "pusher" for each in world.scenario.clients)
         self.port = self.chance.choice((PORT, PULL_PORT)) if pushed else PORT
-        self._greeted = 0  # connections
 
-    def frame(self) -> bytes:
-        """A frame; behind the greeting, where that was not said."""
-        data = super().frame()
-        greeting = len(ZmtpClient(False).again()) if self._greeted == len(self.connections) else 0
-        self._greeted = len(self.connections)
-        return data[greeting:]
-
-    async def bomb(self, end: ClientEnd) -> None:
-        await end.send(self.frame())
-        await super().bomb(end)
-
-    async def huge(self, end: ClientEnd) -> None:
-        """A frame beyond LIMITS__FRAME_BYTES."""
-        await end.send(self.frame())
-        await end.send(zmtp(0, bytes(self.world.settings.limits.frame_bytes + 1)))
-        await self._listen(end)
-
-    async def endless(self, end: ClientEnd) -> None:
-        """A message without an end, of large frames or of empty ones."""
-        await end.send(self.frame())
-        piece = self.chance.choice((zmtp(MORE, bytes(60_000)), zmtp(MORE, b"") * 1000))
-        for _ in range(PIECES):
-            await end.send(piece)
+    async def garbage(self, end: ClientEnd) -> None:
+        chance = self.chance
+        frames = [chance.choice((b"", PING, chance.randbytes(40))) for _ in range(chance.randint(1, 6))]
+        await end.send(wired([b"", *frames]))
         await self._listen(end)

@@ -34,8 +34,9 @@ from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect
 from tests.contract.forward import ForwardDialect
 from tests.contract.installed import InstalledDialect
-from tests.contract.logjam import GREETING, READY, Answers, LogjamDialect, message
+from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
+from tests.simulation.libzmq import taken, wired
 from tests.simulation.loop import EPOCH, replaced
 
 
@@ -100,8 +101,8 @@ class Hashing(ForwardClient):
             return super().packed(entries, size, **option)
 
 
-class ZmtpClient(LogjamClient):
-    """A producer of Logjam behind ZMTP. `app_envs`: see `LogjamClient`; `asks`: it waits for answers; `told`: its messages have
+class Producing(LogjamClient):
+    """A producer of Logjam behind ZeroMQ. `app_envs`: see `LogjamClient`; `asks`: it waits for answers; `told`: its messages have
     meta; `identified`: its events have an id, so no two of them are one.
     """
 
@@ -110,7 +111,7 @@ class ZmtpClient(LogjamClient):
     ) -> None:
         super().__init__(Compression("zlib" if compresses else "none"), app_envs)
         self._asks, self._told, self._identified = asks, told, identified
-        self._answers, self._greeting = Answers(), len(GREETING)
+        self._data = bytearray()
         self.answer: list[bytes] = []
         """The last."""
         self.shaken = asyncio.Event()
@@ -122,10 +123,9 @@ class ZmtpClient(LogjamClient):
         return self._under_way[0] if self.answer[0] in names else None
 
     def again(self) -> bytes:
-        super().again()
-        self._answers, self._greeting = Answers(), len(GREETING)
+        self._data.clear()
         self.shaken.clear()
-        return GREETING + READY
+        return super().again()
 
     def document(self, event: Mapping[str, Any]) -> bytes:
         return super().document(event) if self._identified else orjson.dumps(dict(event))
@@ -136,15 +136,15 @@ class ZmtpClient(LogjamClient):
         data = super().payload(documents)
         parts, size = split(data if self._asks else unasking(data)), MESSAGE_FRAMES - (not self._asks)
         messages = [parts[at : at + size] for at in range(0, len(parts), size)]
-        return b"".join(message(each if self._told else each[:-1]) for each in messages)
+        return b"".join(wired(each if self._told else each[:-1]) for each in messages)
 
     def messages(self, data: bytes) -> list[list[bytes]]:
         """What the receiver's next bytes say."""
-        skipped = min(self._greeting, len(data))
-        self._greeting -= skipped
-        found = self._answers.receive(data[skipped:])
-        if self._answers.ready:
+        self._data += data
+        found = []
+        while (frames := taken(self._data)) is not None:
             self.shaken.set()
+            found += [frames] if frames else []
         return found
 
     def receive(self, data: bytes) -> list[Answer | Remark]:
@@ -227,7 +227,7 @@ SEGMENT = replace(
 LOGJAM = replace(STREAMS["forward"], protocol=logjam.PROTOCOL, own={}, frames_expire=False)
 """Its clients are the devices of `devices.py`: none is made by `client`."""
 
-PRODUCERS = Spoken(logjam.PROTOCOL, LogjamDialect(), ZmtpClient, messages=True)
+PRODUCERS = Spoken(logjam.PROTOCOL, LogjamDialect(), Producing, messages=True)
 
 PROTOCOLS: dict[str, Spoken] = {**STREAMS, "segment": SEGMENT, "logjam": LOGJAM, "producers": PRODUCERS}
 PROTOCOLS |= {each.name: unadapted(each) for each in installed() if each.name not in PROTOCOLS and each.client}

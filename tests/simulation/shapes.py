@@ -387,7 +387,7 @@ def of_producers(scenario: Scenario, chance: random.Random) -> Scenario:
             if together:
                 return mixed.choice(("producer", "logger"))
             return chance.choices(("producer", "pusher", "logger", "pinger"), (12, 5, 2, 1))[0]
-        return chance.choice((plan.kind, plan.kind, "endless", "huge"))
+        return plan.kind
 
     def pushing(plan: ClientPlan) -> ClientPlan:
         """While a process stops, something is on its way."""
@@ -395,10 +395,10 @@ def of_producers(scenario: Scenario, chance: random.Random) -> Scenario:
 
     clients = tuple(replace(plan, kind=kind(plan), finishes=False) for plan in scenario.clients)
     if together:
-        alone: dict[str, Any] = {"start": 0.0, "window": 1, "events": 1, "rough": False, "frames": 6}
+        alone: dict[str, Any] = {"start": 0.0, "window": 1, "events": 1, "rough": False, "dense": True, "frames": 6}
         alone["padding"] = 4_000 if scenario.limits else 20_000
         clients = tuple(replace(plan, **alone, count=max(3, plan.count)) for plan in clients)
-        scenario = replace(scenario, max_message_bytes=131_072)  # so that a frame takes several batches
+        scenario = replace(scenario, max_message_bytes=24_000)  # so that a frame takes several batches
     stops = scenario.undisturbed and scenario.faults
     return replace(scenario, clients=tuple(map(pushing, clients)) if stops else clients)
 

@@ -157,9 +157,6 @@ class Life(Mortal):
         self.world = world
         self.ends: dict[ServerEnd, None] = {}
         self.listening: list[Listening] = []
-        self.descriptors: dict[int, libzmq.Engine] = {}
-        self.looks = 0
-        """How often in a row its clients were seen to hold too much."""
         self.ended = asyncio.Event()
         self.problem: str | None = None
         self.confirmed_before = 0  # when it was told to stop
