@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import tempfile
@@ -9,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from headrace_cli.ground import ROOT
-from headrace_cli.machine.filelock import locked
 from headrace_cli.stack.stack import SERVICES
 
 TAG = "test"
@@ -30,7 +30,8 @@ def built(*names: str) -> None:
     Workers that share the tests wait for each other: two builds at once would do the same work twice.
     """
     services = ["live" if name == "tools" else name for name in names]  # the page's is the image of the tools
-    with locked(Path(tempfile.gettempdir()) / "headrace-images.lock", lambda: None):
+    with (Path(tempfile.gettempdir()) / "headrace-images.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(
             ["docker", "compose", "build", *services],
             cwd=ROOT,
