@@ -65,13 +65,12 @@ class Look:
 
 @dataclass(frozen=True)
 class Replica:
-    """One process. `state`: ready, unready or away; `restarts`: those that were seen here; `native`: its core, on or off."""
+    """One process. `state`: ready, unready or away; `native`: its core, on or off."""
 
     url: str
     state: str
     note: str = ""
     up: float | None = None
-    restarts: int = 0
     native: str = ""
 
 
@@ -148,7 +147,7 @@ class Lake:
 class Figures:
     """Everything that the page shows but its history. `kafka` and `tables` are None if they are not known here.
 
-    `quarantined`: by reason, in the time that the history holds; `restarts` likewise, by service.
+    `quarantined`: by reason, in the time that the history holds.
     """
 
     at: float
@@ -160,7 +159,6 @@ class Figures:
     tables: TablesLook | None = None
     outage: Outage | None = None
     quarantined: Mapping[str, int] = field(default_factory=dict)
-    restarts: Mapping[str, int] = field(default_factory=dict)
     span: float = 0
 
     @property

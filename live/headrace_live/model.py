@@ -48,9 +48,6 @@ class Model:
         self._looks: deque[Look] = deque()
         self._reasons: deque[tuple[float, Counter[str]]] = deque()
         self._quarantined: Counter[str] = Counter()  # the sum of them
-        self._restarted: deque[tuple[float, str]] = deque()
-        self._starts: dict[str, float] = {}
-        self._times: Counter[str] = Counter()
         self._outage: Outage | None = None
         self._first: float | None = None
 
@@ -63,7 +60,6 @@ class Model:
         while len(self._looks) > 2 and self._looks[1].at <= look.at - LAKE_WINDOW:
             self._looks.popleft()
         self._count_reasons(before, look)
-        self._count_restarts(look)
         receivers = self._receivers(look)
         stored = self._stored(before, look)
         self._judge_kafka(look, receivers, stored=stored > 0)
@@ -78,7 +74,6 @@ class Model:
             tables=look.tables,
             outage=self._outage,
             quarantined=dict(self._quarantined.most_common()),
-            restarts=dict(Counter(service for _, service in self._restarted)),
             span=min(SPAN, look.at - self._first),
         )
         self._note(figures)
@@ -102,21 +97,6 @@ class Model:
             self._quarantined += found
         while self._reasons and (self._reasons[0][0] < look.at - SPAN or len(self._reasons) > POINTS):
             self._quarantined -= self._reasons.popleft()[1]
-
-    def _count_restarts(self, look: Look) -> None:
-        for scrape in look.scrapes:
-            start = scrape.most("process_start_time_seconds")
-            if start is None:
-                continue
-            if start > self._starts.get(scrape.url, start) + 1:
-                self._restarted.append((look.at, scrape.service))
-                self._times[scrape.url] += 1
-            self._starts[scrape.url] = start
-        known = {scrape.url for scrape in look.scrapes}
-        self._starts = {url: start for url, start in self._starts.items() if url in known}
-        self._times = Counter({url: times for url, times in self._times.items() if url in known})
-        while self._restarted and (self._restarted[0][0] < look.at - SPAN or len(self._restarted) > POINTS):
-            self._restarted.popleft()
 
     def _stored(self, before: Look | None, look: Look) -> float:
         """Return how many events and batches Kafka has stored since the last look."""
@@ -187,7 +167,7 @@ class Model:
             note = scrape.problem or "; ".join(scrape.notes)
             up = None if start is None else max(0.0, time - start)
             cores = [dict(labels).get("native", "") for labels in scrape.values.get("headrace_build_info", {})]
-            made.append(Replica(scrape.url, state, note[:300], up, self._times[scrape.url], "".join(cores)))
+            made.append(Replica(scrape.url, state, note[:300], up, "".join(cores)))
         return sorted(made, key=lambda replica: replica.state == "ready")[:REPLICAS]
 
     def _lake(self, look: Look) -> Lake:
@@ -216,13 +196,8 @@ class Model:
         )
 
     def _lanes(self, look: Look) -> list[Lane]:
-        lags = {
-            (str(dict(labels).get("topic")), int(dict(labels).get("partition", -1))): int(value)
-            for scrape in look.scrapes
-            for labels, value in scrape.values.get("headrace_lake_lag_offsets", {}).items()
-        }
-        if look.kafka is None or not look.kafka.partitions:
-            return [Lane(topic, number, None, None, lag) for (topic, number), lag in sorted(lags.items())]
+        if look.kafka is None:
+            return []
         earlier = self._earlier(look, WINDOW)
         past: Mapping[tuple[str, int], int] = {}
         if earlier is not None and earlier.kafka is not None:
@@ -234,7 +209,7 @@ class Model:
             if place in past and earlier is not None and look.at > earlier.at and not look.kafka.problem:
                 speed = grown(past[place], each.end) / (look.at - earlier.at)
             short = each.in_sync < each.replicas
-            lag = lags.get(place) if each.landed is None else max(0, each.end - each.landed)
+            lag = None if each.landed is None else max(0, each.end - each.landed)
             made.append(Lane(each.topic, each.number, each.end, speed, lag, each.leader is None, short))
         return made
 

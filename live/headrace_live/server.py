@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Final
 from aiohttp import web
 
 from headrace_live.service import LiveService
-from headrace_live.words import verdict
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -27,7 +25,6 @@ HEADERS: Final = {
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 STATIC: Final = Path(__file__).with_name("static")
 FILES: Final = ("page.css", "page.js", "icon.svg")
-_LEVELS: Final = {"good": "Good", "watch": "Watch", "bad": "Trouble"}
 
 
 def allowed_names(host: str, names: Sequence[str]) -> frozenset[str] | None:
@@ -70,14 +67,12 @@ class LiveServer:
     def __init__(self, service: LiveService, names: frozenset[str] | None) -> None:
         self._service = service
         self._names = names
-        self._page = (STATIC / "page.html").read_text(encoding="utf-8")
 
     def application(self) -> web.Application:
         """Return the routes. All are GET; HEAD is answered as well."""
         app = web.Application(middlewares=[self._guard])
-        app.router.add_get("/", self._html)
-        for name in FILES:
-            app.router.add_get(f"/{name}", self._file)
+        for path in ("/", *(f"/{name}" for name in FILES)):
+            app.router.add_get(path, self._file)
         app.router.add_get("/state.json", self._state)
         app.router.add_get("/livez", self._live)
         app.router.add_get("/readyz", self._live)
@@ -97,20 +92,8 @@ class LiveServer:
             return web.Response(status=403, text="Another site's page asks for this: open the page itself.\n")
         return await handler(request)
 
-    async def _html(self, _: web.Request) -> web.Response:
-        self._service.wake()
-        level, title, lines = "watch", "The first look is not done yet.", ""
-        if self._service.figures is not None:
-            told = verdict(self._service.figures)
-            level, title = told.level, told.title
-            lines = "".join(f"<li>{html.escape(line)}</li>" for line in told.lines)
-        text = self._page.replace("{{level}}", level).replace("{{word}}", _LEVELS[level])
-        return web.Response(
-            text=text.replace("{{title}}", html.escape(title)).replace("{{lines}}", lines), content_type="text/html"
-        )
-
     async def _file(self, request: web.Request) -> web.FileResponse:
-        return web.FileResponse(STATIC / request.path.removeprefix("/"))
+        return web.FileResponse(STATIC / (request.path.removeprefix("/") or "page.html"))
 
     async def _state(self, request: web.Request) -> web.Response:
         self._service.wake()

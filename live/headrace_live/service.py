@@ -153,7 +153,6 @@ def document(figures: Figures, model: Model, since: float) -> dict[str, Any]:
         "lake": figures.lake,
         "tables": figures.tables,
         "quarantined": figures.quarantined,
-        "restarts": figures.restarts,
         "fields": FIELDS,
         "history": [point for point in map(rounded, model.history) if (point[0] or 0) > since],
     }

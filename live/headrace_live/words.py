@@ -165,11 +165,6 @@ def _doubts(figures: Figures) -> Iterator[tuple[str, str]]:
             WATCH,
             f"{count(total, 'event')} not understood in the last {since}, kept byte for byte in quarantine: {reasons}.",
         )
-    for service, times in figures.restarts.items():
-        yield (
-            WATCH,
-            f"{'The landing job' if service == 'lake' else service} restarted {count(times, 'time')} in the last {since}.",
-        )
     lost = sum(receiver.lost for receiver in figures.receivers)
     if lost:
         yield WATCH, f"{count(lost, 'message')} of Logjam's devices came to no consumer: the devices dropped them."

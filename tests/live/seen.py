@@ -49,10 +49,9 @@ def away(at: float, *, url: str = "http://h:1", service: str = "forward") -> Scr
     return Scrape(service, url, at, problem="does not answer (Connection refused)")
 
 
-def lake(at: float, records: float = 0, *, lag: float = 0, last: float = UNIX, ready: bool = True) -> Scrape:
+def lake(at: float, records: float = 0, *, last: float = UNIX, ready: bool = True) -> Scrape:
     values: dict[str, Labelled] = {
         "headrace_lake_records_total": {(): records},
-        "headrace_lake_lag_offsets": {(("partition", "0"), ("topic", "headrace.events")): lag},
         "headrace_lake_last_landed_timestamp_seconds": {(): last},
         "headrace_lake_freshness_last_seconds": {(("quantile", "0.5"),): 1.5, (("quantile", "0.95"),): 2.5},
     }

@@ -421,7 +421,7 @@ function drawChart(chart) {
     `most in ten minutes ${chart.text(most)}${bands.length ? `; Kafka stood still ${plural(bands.length, "time")}` : ""}. Arrow keys look back.`);
 }
 
-// ---- quarantine, gaps, restarts, processes
+// ---- quarantine, gaps, processes
 
 function table(head, rows) {
   return make("table", {}, make("thead", {}, make("tr", {}, ...head.map((text, n) => make("th", { scope: "col", class: n ? "num" : "" }, text)))),
@@ -429,7 +429,7 @@ function table(head, rows) {
 }
 let doubtsShown = "";
 function drawDoubts() {
-  const shown = JSON.stringify([state.quarantined, state.tables && state.tables.gaps, state.restarts,
+  const shown = JSON.stringify([state.quarantined, state.tables && state.tables.gaps,
     state.receivers.map((each) => [each.service, each.quarantined, each.lost]), span(state.figures.span)]);
   if (shown === doubtsShown) return;
   doubtsShown = shown;
@@ -443,9 +443,6 @@ function drawDoubts() {
   if (gaps.length) out.push(table(["gaps in the tables", "gaps", "missing"], gaps.map((gap) => [gap.reason, whole(gap.rows), whole(gap.lost)])));
   else if (state.tables && !state.tables.problem) out.push(make("p", { class: "calm" }, "The tables know no gap."));
   else out.push(make("p", { class: "calm" }, `Gaps are not known: ${state.tables ? state.tables.problem : "the tables cannot be read from here."}`));
-  const restarts = Object.entries(state.restarts);
-  out.push(make("p", { class: "calm" }, restarts.length ? `Restarts in the last ${span(state.figures.span)}: ${restarts.map(([who, n]) => `${who} ${n}`).join(", ")}.`
-    : `No process restarted in the last ${span(state.figures.span)}.`));
   $("doubts").replaceChildren(...out);
 }
 function drawProcesses() {
@@ -453,14 +450,13 @@ function drawProcesses() {
   for (const [service, replicas] of parts) {
     for (const each of replicas) {
       const row = keep($("processes"), `process ${service} ${each.url}`, () => {
-        const r = { tag: make("span"), up: make("td"), restarts: make("td"), native: make("td"), note: make("td") };
-        r.root = make("tr", {}, make("td", {}, service), make("td", { class: "mono" }, each.url.replace("http://", "")), make("td", {}, r.tag), r.up, r.restarts, r.native, r.note);
+        const r = { tag: make("span"), up: make("td"), native: make("td"), note: make("td") };
+        r.root = make("tr", {}, make("td", {}, service), make("td", { class: "mono" }, each.url.replace("http://", "")), make("td", {}, r.tag), r.up, r.native, r.note);
         return r;
       });
       dress(row.tag, `tag ${each.state}`);
       say(row.tag, { ready: "ready", unready: "not ready", away: "no answer" }[each.state]);
       say(row.up, span(each.up));
-      say(row.restarts, String(each.restarts));
       say(row.native, each.native);
       say(row.note, each.note);
     }
