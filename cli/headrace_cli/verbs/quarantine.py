@@ -6,10 +6,10 @@ import asyncio
 import time
 from binascii import crc32
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -29,7 +29,7 @@ from headrace_reader.text import printable
 from rich.text import Text
 
 from headrace_cli import console
-from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, check_known
 from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples, parse_moment
 from headrace_cli.stack.reach import check_reachable, kafka_settings
 from headrace_cli.wire.items import ItemReader, items_of
@@ -46,46 +46,7 @@ quarantine = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(quarantine)
-Publish = Callable[[Sequence[PublishedEvent]], Counter[str]]
-
-
-@dataclass
-class Row:
-    """The outcome of the items of one reason and protocol."""
-
-    items: int = 0
-    understood: int = 0
-    """Items that have left quarantine entirely."""
-    events: int = 0
-    in_the_lake: int = 0
-    rest: Counter[str] = field(default_factory=Counter)
-    """What the others are, in words."""
-
-
-@dataclass
-class Total:
-    """A run. `refused`: why Kafka did not take events; `published`: how many it took."""
-
-    rows: dict[tuple[str, str], Row] = field(default_factory=dict)
-    published: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def new(self) -> int:
-        """Events that the lake does not have."""
-        return sum(row.events - row.in_the_lake for row in self.rows.values())
-
-    def count(self, item: QuarantinedItem, found: ReplayOutcome) -> Row:
-        """Count an item's outcome; return its row."""
-        row = self.rows.setdefault((item.reason, item.protocol), Row())
-        row.items += 1
-        row.events += len(found.events)
-        row.rest += Counter({f"still {reason}": count for reason, count in found.rejects.items()})
-        if found.impossible:
-            row.rest[f"cannot be read again: {found.impossible}"] += 1
-        elif not found.rejects:
-            row.understood += 1
-        return row
+Publish = Callable[[Sequence[PublishedEvent]], Awaitable[Counter[str]]]
 
 
 @quarantine.command(
@@ -113,33 +74,50 @@ def replay(
     check_known("--reason", reason or (), [*Reason, *RecordFault])
     check_known("--protocol", protocol or (), [each.name for each in installed()])
     begin = parse_moment(since, "--since", datetime.now(UTC)) if since else None
-    total, reader, tables = Total(), ItemReader(), lake or state / "lake"
+    tables, outcomes = lake or state / "lake", Counter[tuple[str, str, str]]()
+    items = items_of(tables, reason or (), protocol or (), begin)
+    settings = kafka_settings(state, kafka) if apply else None
+    known, new, refused = asyncio.run(_run(_batches(_events(items, outcomes)), tables, settings))
+    if not outcomes:
+        console.OUT.print("Nothing is in quarantine that fits.")
+        return 0
+    table = console.table("reason", "protocol", ">items", "~outcome")
+    for (kind, speaks, outcome), count in sorted(outcomes.items()):
+        table.add_row(printable(kind), printable(speaks), f"{count:,}", Text(printable(outcome)))
+    console.OUT.print(table, soft_wrap=False)
+    console.ERR.print(f"{known + new:,} events, of which the lake has {known:,}.")
+    if settings is not None:
+        console.ERR.print(f"{new - refused.total():,} events were published; quarantine keeps its records.")
+    elif new:
+        console.ERR.print(f"--apply publishes {new:,} events; nothing was changed.")
+    for why, count in refused.items():
+        console.ERR.print(Text(f"Kafka refused {count:,} events: {printable(why)}", style="red"))
+    return EXIT_FAILED if refused else 0
 
-    def read() -> Iterator[tuple[Row, PublishedEvent]]:
-        for item, problem in items_of(tables, reason or (), protocol or (), begin):
-            found = ReplayOutcome(impossible=problem) if problem else reader.read(item)
-            row = total.count(item, found)
-            yield from ((row, event) for event in found.events)
 
-    with publishing(kafka_settings(state, kafka)) if apply else nullcontext() as publish:
-        for batch in _batches(read()):
-            there = landed(tables, [event.id for _, event in batch])
-            for row, event in batch:
-                row.in_the_lake += event.id in there
-            new = [event for _, event in batch if event.id not in there]
-            if publish is not None and new:
-                refused = publish(new)
-                total.refused += refused
-                total.published += len(new) - refused.total()
-    _print(total, applied=apply)
-    return EXIT_FAILED if total.refused else 0
+def _events(
+    items: Iterable[tuple[QuarantinedItem, str]], outcomes: Counter[tuple[str, str, str]]
+) -> Iterator[PublishedEvent]:
+    """Yield the events of all items; count the items by reason, protocol and outcome."""
+    reader = ItemReader()
+    for item, problem in items:
+        found = ReplayOutcome(impossible=problem) if problem else reader.read(item)
+        outcomes[item.reason, item.protocol, outcome_of(found)] += 1
+        yield from found.events
 
 
-def _batches(events: Iterable[tuple[Row, PublishedEvent]]) -> Iterator[list[tuple[Row, PublishedEvent]]]:
-    batch: list[tuple[Row, PublishedEvent]] = []
+def outcome_of(found: ReplayOutcome) -> str:
+    """Return the outcome of an item in words: it is understood if nothing of it stays in quarantine."""
+    if found.impossible:
+        return f"cannot be read again: {found.impossible}"
+    return f"still {', '.join(sorted(found.rejects))}" if found.rejects else "understood"
+
+
+def _batches(events: Iterable[PublishedEvent]) -> Iterator[list[PublishedEvent]]:
+    batch: list[PublishedEvent] = []
     size = 0
-    for row, event in events:
-        batch.append((row, event))
+    for event in events:
+        batch.append(event)
         size += len(event.value)
         if len(batch) >= AT_ONCE or size >= AT_ONCE_BYTES:
             yield batch
@@ -148,47 +126,36 @@ def _batches(events: Iterable[tuple[Row, PublishedEvent]]) -> Iterator[list[tupl
         yield batch
 
 
-def _print(total: Total, *, applied: bool) -> None:
-    if not total.rows:
-        console.OUT.print("Nothing is in quarantine that fits.")
-        return
-    table = console.table("reason", "protocol", ">items", ">understood", ">events", ">in the lake", "~the rest")
-    for (reason, protocol), row in sorted(total.rows.items()):
-        rest = [f"{count:,} {what}" for what, count in row.rest.most_common(5)]
-        table.add_row(
-            printable(reason), printable(protocol), f"{row.items:,}", f"{row.understood:,}", f"{row.events:,}",
-            f"{row.in_the_lake:,}", Text(printable("; ".join(rest))),
-        )  # fmt: skip
-    console.OUT.print(table, soft_wrap=False)
-    if applied:
-        console.ERR.print(f"{total.published:,} events were published; quarantine keeps its records.")
-    elif total.new:
-        console.ERR.print(f"--apply publishes {total.new:,} events; nothing was changed.")
-    for why, count in total.refused.items():
-        console.ERR.print(Text(f"Kafka refused {count:,} events: {printable(why)}", style="red"))
-
-
-@contextmanager
-def publishing(settings: KafkaSettings) -> Iterator[Publish]:
-    """Open a producer to the events topic. Gives a function that stores events, and returns why some were refused, with how many;
-    those of one source keep their order. It blocks while Kafka works.
+async def _run(
+    batches: Iterable[list[PublishedEvent]], lake: LakeAddress, settings: KafkaSettings | None
+) -> tuple[int, int, Counter[str]]:
+    """Return how many events the lake has, how many it has not, and why Kafka refused some of these; publish them with
+    `settings`.
     """
-    with asyncio.Runner() as runner:
-        topic, producer = runner.run(_started(settings))
-        try:
-            yield lambda events: runner.run(_publish(settings, topic, producer, events))
-        finally:
-            runner.run(producer.close())
+    known = new = 0
+    refused: Counter[str] = Counter()
+    async with publishing(settings) if settings is not None else nullcontext() as publish:
+        for batch in batches:
+            there = landed(lake, [event.id for event in batch])
+            fresh = [event for event in batch if event.id not in there]
+            known, new = known + len(batch) - len(fresh), new + len(fresh)
+            if publish is not None and fresh:
+                refused += await publish(fresh)
+    return known, new, refused
 
 
-async def _started(settings: KafkaSettings) -> tuple[Topic, Producer]:
+@asynccontextmanager
+async def publishing(settings: KafkaSettings) -> AsyncIterator[Publish]:
+    """Open a producer to the events topic. Gives a function that stores events, and returns why some were refused, with how many;
+    those of one source keep their order.
+    """
     await check_reachable(settings)
     topic, producer = (await describe(settings))[0], Producer(settings)
     try:
         await producer.open((topic.name,))
-    except DeliveryError as error:
-        raise CommandError(str(error)) from error
-    return topic, producer
+        yield partial(_publish, settings, topic, producer)
+    finally:
+        await producer.close()
 
 
 async def _publish(
