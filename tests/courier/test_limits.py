@@ -137,14 +137,6 @@ def test_what_is_not_finished_is_not_kept_inflated(kind: bytes) -> None:
     assert len(data) - 1024 < driven.status().partial_bytes < len(data) + 1024
 
 
-@BOTH
-def test_empty_entries_are_the_cheapest_work_to_ask_for(kind: bytes) -> None:
-    assert drive([payload(bytes(4 * 3000), kind=kind)], frame_events=3000).acknowledged == [(NONCE, 3000)]
-    outcome = drive([payload(bytes(60 * MIB), kind=kind)], frame_events=3000, ratio=2000)
-    assert outcome.error is not None
-    assert (outcome.error.limit, outcome.parts) == ("LIMITS__FRAME_EVENTS", [])
-
-
 def test_many_messages_in_one_read_are_done_in_several_turns() -> None:
     driven = session()
     driven.receive(HEADER.pack(b"PING", 0) * 32_768, NOW_MS)

@@ -33,12 +33,3 @@ def test_events_that_are_not_plain_among_others(every: int) -> None:
     events = numbered(4 * MOST_ODD)
     events[::every] = [b"[]"] * len(events[::every])
     assert check(*events) < 30 or every < 50
-
-
-def test_events_at_each_side_of_the_limits() -> None:
-    for size in (1024, 1025, 16_384, 16_385, 70_000):
-        (event,) = numbered(1, more="x")
-        event = event.replace(b'"x"', b'"' + b"x" * (size - len(event) + 1) + b'"')
-        assert len(event) == size
-        for limit in (1024, 100_000):
-            check(*numbered(1), event, *numbered(1), event_bytes=limit)

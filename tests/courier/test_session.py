@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import Remark
-from headrace_courier.client import Acknowledged, CourierReplies
-from headrace_courier.session import TICK
+from headrace_courier.client import Acknowledged
 from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, evnt, identity, jdat
 
 from tests.courier.driving import (
@@ -194,20 +193,6 @@ def test_no_payload_that_arrives_is_kept_alive_before_an_older_one() -> None:
     assert {(nonce, count) for _, nonce, count in run_clock(driven, 20.0, 20)} == {(OTHER, 0)}
 
 
-def test_what_is_acknowledged_all_the_time_needs_no_sign_of_life() -> None:
-    driven = session()
-    digest(driven, jdat(NONCE, numbered(100)))
-    (frame,) = driven.frames()
-    now = 7.0
-    driven.tick(now)
-    for stored in range(1, 100):
-        driven.stored(frame.ticket, stored, False)
-        assert said(driven) == [(NONCE, stored)]
-        now += TICK
-        driven.tick(now)
-        assert said(driven) == []
-
-
 def test_after_a_fault_only_what_is_complete_is_kept_alive() -> None:
     driven = session()
     with pytest.raises(ProtocolError):
@@ -219,10 +204,3 @@ def test_after_a_fault_only_what_is_complete_is_kept_alive() -> None:
     assert driven.deadline() is None
     with pytest.raises(ProtocolError):
         driven.receive(jdat(NONCE, numbered(5)), NOW_MS)
-
-
-def test_a_server_that_says_what_no_server_says_is_no_server() -> None:
-    for said_ in (jdat(NONCE, []), HEADER.pack(b"ACKN", 19) + bytes(19), HEADER.pack(b"PONG", 1) + b"x"):
-        with pytest.raises(ProtocolError):
-            CourierReplies().receive(said_)
-    assert CourierReplies().receive(COMPLAINT + PONG) == [UNKNOWN, PONGED]

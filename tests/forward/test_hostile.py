@@ -102,12 +102,6 @@ def test_of_a_repeated_chunk_the_last_counts() -> None:
     assert every_way(with_option(b"\x82\xa5chunk\xa1a\xa5chunk\xa1b")).replies == [ack("b")]
 
 
-def test_metadata_that_is_too_deep_is_quarantined_with_its_entry() -> None:
-    entry = b"\x92\x92" + pack(TIME) + b"\x81\xa1k" + deep(64) + b"\x80"
-    (reject,) = every_way(b"\x93" + pack("t") + b"\x91" + entry + OPTION).rejects
-    assert (reject.reason.value, reject.raw) == ("too_deep", entry)
-
-
 TIMES = [b"\xd4\xfe\x01", b"\xc7\0\x80", NO_TIMESTAMP, deep(70), nested_keys(40), b"\xa11", b"\xc4\0", b"\xc2", b"\x80"]
 
 

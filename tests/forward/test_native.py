@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import struct
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -13,8 +12,6 @@ from headrace_common.record.event import Reject
 from headrace_common.session.interface import SMALL_PARTS, Peer
 from headrace_forward.events.message import MadeFrame
 from headrace_forward.wire import EventTime
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.common.kafkaless import ENVELOPE
@@ -22,7 +19,7 @@ from tests.forward.driving import NOW_MS, PEER, TIME, Mode, Outcome, drive, enco
 from tests.fuzz.chance import flat
 from tests.fuzz.subjects import FORWARD_LIMITS, made
 from tests.native import needs_native, using
-from tests.tiers import examples, sized
+from tests.tiers import sized
 
 pytestmark = needs_native
 
@@ -106,31 +103,6 @@ def test_another_tag_is_not_taken_for_the_one_that_is_known() -> None:
         drive([KNOWN, KNOWN, KNOWN + KNOWN, message(pack({"m": 1}), tag=tag)])
 
 
-NUMBERS = [
-    0.0, -0.0, 1.0, 1e15, 1e16, 1e17, 1e21, 1e22, 1e-4, 1e-5, 1e-6, 1e-7, 0.1, 1 / 3, 5e-324, 1.7976931348623157e308
-]  # fmt: skip
-
-
-@settings(max_examples=examples(1500))
-@given(st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(NUMBERS))
-def test_floats(number: float) -> None:
-    for form in (">Bd", ">Bf"):
-        try:
-            packed = struct.pack(form, 0xCB if form == ">Bd" else 0xCA, number)
-        except OverflowError:
-            continue
-        check(b"\x94\xa1t\x01\x81\xa1f" + packed + b"\x80")
-
-
-@settings(max_examples=examples(1500))
-@given(st.floats() | st.floats(0, 3e11) | st.integers(-(2**63), 2**64 - 1) | st.integers(-(10**12), 10**12))
-def test_times(time: float) -> None:
-    check(b"\x94\xa1t" + pack(time) + b"\x81\xa1m\x01" + pack({"chunk": "c"}))
-    if isinstance(time, float):
-        with_less = struct.pack(">f", time) if abs(time) < 1e38 else b"\0\0\0\0"
-        check(b"\x94\xa1t\xca" + with_less + b"\x81\xa1m\x01" + pack({"chunk": "c"}))
-
-
 def many(count: int, odd: int) -> Iterator[bytes]:
     for number in range(count):
         bad = float("nan") if number % odd == odd - 1 else number
@@ -149,21 +121,6 @@ def test_large_frames_with_odd_entries_among_them(odd: int, mode: str) -> None:
     few = check(b"\x93\xa1t" + second + pack({"chunk": "c"}), frame_events=1_000).flat
     assert len(few) == 1_001
     assert isinstance(few[-1], Reject)
-
-
-def test_a_broken_payload_after_plain_entries() -> None:
-    for end in (b"\xc1", b"\x92", b"\x01", b"\x92\x01", b"\x80" * 3, b"\x92\x01\x80\x05\x92\x01\x80"):
-        assert check(b"\x93\xa1t" + pack(b"".join(many(300, 1000)) + end) + pack({"chunk": "c"})).rejects
-
-
-def test_an_entry_at_each_side_of_the_limits() -> None:
-    for size in range(1000, 1030):
-        check(b"\x94\xa1t\x01" + pack({"m": "x" * size}) + b"\x80", event_bytes=1024)
-        check(b"\x94\xa1t\x01" + pack({"m": "x" * size}) + pack({"chunk": "c"}), event_bytes=1024)
-    for levels in range(1, 12):
-        check(b"\x94\xa1t\x01\x81\xa1a" + b"\x91" * levels + b"\xc0\x80", depth=6)
-    for levels in range(120, 140):
-        check(b"\x94\xa1t\x01\x81\xa1a" + b"\x91" * levels + b"\xc0\x80", depth=200)
 
 
 def test_what_clients_send_is_plain() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import struct
 import uuid
@@ -12,13 +11,11 @@ import msgpack
 import pytest
 from headrace_common.listening.proxy import SIGNATURE_V2
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.operations.tasks import stops
 
 from tests.contract.certificates import Authority
-from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receivers
 from tests.contract.stopping import stopped
-from tests.contract.topic import events, own_topics
+from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 from tests.forward.speaking import good, send, speaking
 
@@ -135,34 +132,3 @@ async def test_over_tls_a_client_that_only_writes_loses_nothing(
             client.send(b"".join(msgpack.packb(["t", 1, {"mark": mark, "n": n, "pad": pad}]) for n in range(1000)))
             client.socket.close()
     await arrive(store, mark, 1001)
-
-
-@pytest.mark.parametrize(
-    "number", [each for each in stops() if each is not signal.SIGINT], ids=lambda number: number.name
-)
-async def test_who_waits_in_the_backlog_at_the_end_is_read_like_the_others(
-    kafka: EmbeddedKafka, start: Receivers, number: signal.Signals
-) -> None:
-    """A signal finds clients that have connected and sent, and were not accepted yet: none is reset, and what asks for no
-    acknowledgement is stored.
-    """
-    store = own_topics(kafka.bootstrap)
-    receiver = await start(store)
-    mark = uuid.uuid4().hex
-    clients = []
-    with stopped(receiver.pid):
-        for place in range(12):
-            client = socket.create_connection(receiver.address)
-            option = [{"chunk": f"c{place}"}] if place % 2 else []
-            client.sendall(msgpack.packb(["t", 1_700_000_000, {"mark": mark, "n": place}, *option]))
-            clients.append(client)
-        receiver.signal(number)
-    for place, client in enumerate(clients):
-        client.settimeout(PATIENCE)
-        said = b""
-        while piece := client.recv(1024):  # a reset raises
-            said += piece
-        assert said == (msgpack.packb({"ack": f"c{place}"}) if place % 2 else b"")
-        client.close()
-    assert await receiver.ended() == 0
-    assert sorted(event.json["n"] for event in await events(store, mark)) == list(range(12))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-from headrace_forward.session import ForwardSession
 from headrace_forward.wire import FIRST_PIECE
 
-from tests.forward.driving import NOW_MS, drive, one_by_one, pack, parts_of, session
+from tests.forward.driving import NOW_MS, drive, one_by_one, pack, session
 
 TINY = b"\x93\xa1t\x01\x80"
 MANY = 1 << 20
@@ -23,11 +21,6 @@ def slices(data: bytes) -> list[int]:
         given.append(len(list(driven.frames())))
     driven.eof()
     return given
-
-
-def look_on(driven: ForwardSession) -> None:
-    while driven.status().busy:
-        driven.receive(b"", NOW_MS)
 
 
 def test_tiny_entries() -> None:
@@ -61,29 +54,3 @@ def test_a_long_json_message_is_searched_in_slices() -> None:
     given = slices(b'["t",[' + b'[1,{"m":"\\"]"}],' * 40_000 + b'[1,{}]],{"chunk":"c"}] ')
     assert sum(given) == 1
     assert len(given) > 5
-
-
-@pytest.mark.parametrize("data", [TINY * 300, LISTED, b'["t",1,{}]' * 300, b"\xc0" * 5000 + TINY])
-def test_more_may_arrive_in_the_middle(data: bytes) -> None:
-    whole = drive([data + TINY] if data[0] != 0x5B else [data + b'["t",1,{}]'])
-    driven = session()
-    frames = []
-    middle = len(data) - 3
-    rest = data[middle:] + (TINY if data[0] != 0x5B else b'["t",1,{}]')
-    for piece in (data[:middle], rest[:2], rest[2:]):
-        driven.receive(piece, NOW_MS)  # though it may be busy
-        frames += list(driven.frames())
-    while driven.status().busy:
-        driven.receive(b"", NOW_MS)
-        frames += list(driven.frames())
-    assert [len(parts_of(frame)) for frame in frames] == [len(parts) for parts in whole.parts]
-
-
-def test_a_fault_ends_it() -> None:
-    driven: ForwardSession = session()
-    driven.receive(TINY * 5000 + b"\x07", NOW_MS)
-    assert driven.status().busy
-    with pytest.raises(Exception, match="neither a message nor a heartbeat"):
-        look_on(driven)
-    assert not driven.status().busy
-    assert len(list(driven.frames())) == 5000

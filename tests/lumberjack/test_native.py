@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_common.record import native
 from headrace_common.record.native import MOST_ODD
 from headrace_lumberjack.wire import compressed, json_frame, window
 
@@ -45,13 +44,3 @@ def test_long_events_and_origins() -> None:
     for size in (16_000, 16_384, 16_385, 70_000):
         check(document(), of(size), document(), event_bytes=100_000)
     check(*(document(n, fields={"f": "x" * size}) for n, size in enumerate((1, 1500, 1999, 2100, 9000, 1))))  # origins
-
-
-def test_a_bug_in_the_core_is_an_exception() -> None:
-    """It unwinds: the frame is spoiled, and the process lives."""
-    assert native.NATIVE is not None
-    frame = json_frame(1, document())
-    with pytest.raises(ValueError, match="tuple"):
-        native.NATIVE.documents(lambda key, raw: (), b"u." + b"0" * 24, (1 << 20, 64), frame, 0, 1)  # type: ignore[arg-type,return-value]
-    with pytest.raises(RuntimeError):
-        native.NATIVE.documents(lambda key, raw: None, b"too short", (1 << 20, 64), frame, 0, 1)

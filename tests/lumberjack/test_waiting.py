@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from headrace_lumberjack.session import LumberjackSession
-from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
+from headrace_lumberjack.wire import json_frame, window
 
 from tests.lumberjack.driving import acks, feed, session
 
@@ -86,16 +86,6 @@ def test_the_first_sign_of_life_is_in_time_whenever_the_wait_began() -> None:
         assert 7 not in watch.numbers
 
 
-def test_a_long_silence_before_is_no_reason_to_speak_at_once() -> None:
-    watch = Watch()
-    watch.feed(window(1) + v2(1))
-    watch.stored(0, 1, whole=True)
-    watch.wait(1000)
-    watch.feed(window(1) + v2(1))
-    watch.wait(2)
-    assert watch.numbers == [1]
-
-
 def test_nothing_is_said_while_we_wait_for_the_client() -> None:
     watch = Watch()
     watch.feed(window(3))
@@ -114,31 +104,6 @@ def test_nothing_is_said_while_we_wait_for_the_client() -> None:
     assert watch.numbers[-1] == 3
 
 
-def test_a_part_of_a_window_is_not_acknowledged() -> None:
-    watch = Watch()
-    watch.feed(window(5) + v2(1, 2))
-    watch.feed(v2(3, 4, 5))
-    watch.stored(1, 3, whole=True)
-    watch.stored(0, 1)
-    watch.wait(20)
-    assert set(watch.numbers) == {0}
-    watch.stored(0, 2, whole=True)
-    assert watch.numbers[-1] == 5
-
-
-def test_v1_never_hears_anything_but_the_one_acknowledgement() -> None:
-    watch = Watch()
-    watch.feed(window(2, V1) + pairs_frame(1, [(b"line", b"a")]))
-    watch.wait(60)
-    watch.stored(0, 1, whole=True)
-    watch.feed(pairs_frame(2, [(b"line", b"b")]))
-    watch.wait(600)
-    assert watch.session.deadline() is None
-    assert watch.heard == []
-    watch.stored(1, 1, whole=True)
-    assert watch.numbers == [2]
-
-
 @pytest.mark.parametrize("first", [0, 2**32 - 2, 2**32 - 1])
 def test_a_keep_alive_is_never_the_number_of_an_event(first: int) -> None:
     """A window in which an event is numbered 0: the client could take a keep-alive for that event's acknowledgement."""
@@ -154,15 +119,6 @@ def test_a_keep_alive_is_never_the_number_of_an_event(first: int) -> None:
     assert watch.numbers == []
     watch.stored(1, 3, whole=True)
     assert watch.numbers[-1] == numbers[-1]
-
-
-def test_an_acknowledgement_of_nothing_waits_its_turn_without_keep_alives() -> None:
-    watch = Watch()
-    watch.feed(window(1, V1) + pairs_frame(9, [(b"line", b"a")]) + window(0))
-    watch.wait(60)
-    assert watch.heard == []
-    watch.stored(0, 1, whole=True)
-    assert watch.numbers == [9, 0]
 
 
 def test_what_was_abandoned_is_waited_for_in_silence() -> None:

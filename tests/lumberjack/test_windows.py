@@ -6,7 +6,6 @@ import struct
 import zlib
 
 import pytest
-from headrace_common.operations.errors import ProtocolError
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
 
 from tests.lumberjack.driving import every_way, feed, session
@@ -135,15 +134,6 @@ def test_a_compressed_frame_must_be_one_sound_stream(stream: bytes) -> None:
     assert outcome.error.offset == 6
     assert outcome.error.sample == c_frame(stream)[:16]
     assert (outcome.parts, outcome.out) == ([], b"")
-
-
-def test_nothing_is_heard_after_a_protocol_error() -> None:
-    driven = session()
-    with pytest.raises(ProtocolError):
-        driven.receive(b"GET / HTTP/1.1", 1)
-    with pytest.raises(ProtocolError):
-        driven.receive(window(1) + v2(1), 1)
-    assert list(driven.frames()) == []
 
 
 def test_v1_opens_windows_of_the_same_size_by_itself() -> None:
