@@ -92,14 +92,6 @@ def test_files(authority: Authority, tmp_path: Path, read: Callable[[KafkaSettin
 
 
 class TestLandingJob:
-    def test_executors_get_certificate_and_key_themselves(self, authority: Authority, tmp_path: Path) -> None:
-        certificate, key = authority.issue("client", "client")
-        options = client_options(with_tls(certificate, key))
-        assert options["ssl.keystore.type"] == "PEM"
-        assert options["ssl.keystore.certificate.chain"] == certificate.read_text().strip()
-        assert options["ssl.keystore.key"] == key.read_text().strip()
-        assert str(tmp_path) not in "".join(options.values())
-
     def test_java_gets_a_key_that_it_can_read(self, authority: Authority) -> None:
         """Java 17 lacks the encryption of today's keys, and no Java reads OpenSSL's older form."""
         certificate, key = authority.issue("client", "client")

@@ -19,7 +19,6 @@ from headrace_common.kafka.msk import PIP, signer
 from headrace_common.kafka.tokens import FETCH_TIME, TokenError, shared_token
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
-from headrace_lake.kafka.source import client_options
 
 from tests.contract.msk import LIFE, fault_of, read_token
 
@@ -93,17 +92,3 @@ async def test_no_credentials(monkeypatch: pytest.MonkeyPatch, missing: tuple[st
         monkeypatch.delenv(f"AWS_{name}")
     with pytest.raises(TokenError, match=f"no token from AWS's signer: {says}"):
         await shared_token(by_iam()).token()
-
-
-async def test_the_clients_of_a_process_share_it() -> None:
-    first, second = client_arguments(by_iam()), client_arguments(by_iam())
-    assert first["sasl_mechanism"] == "OAUTHBEARER"
-    assert first["sasl_oauth_token_provider"] is second["sasl_oauth_token_provider"]
-    assert "sasl_plain_password" not in first
-
-
-def test_java_logs_in_by_itself() -> None:
-    options = client_options(by_iam())
-    assert options["sasl.mechanism"] == "AWS_MSK_IAM"
-    assert options["sasl.jaas.config"] == "software.amazon.msk.auth.iam.IAMLoginModule required;"
-    assert options["sasl.client.callback.handler.class"] == "software.amazon.msk.auth.iam.IAMClientCallbackHandler"

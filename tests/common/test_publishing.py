@@ -32,7 +32,7 @@ from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_common.publishing import pump as pumps
 from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.delivery import REFUSALS_PER_BATCH, Delivery
-from headrace_common.publishing.in_flight import EXPIRED_TOGETHER, NO_DEADLINE, DeliveryListener, InFlightFrame
+from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, InFlightFrame
 from headrace_common.publishing.pump import Pump
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES, records, refusal
 from headrace_common.record.contract import QUARANTINE_HEADERS, REPUBLISHED, Reason
@@ -329,7 +329,8 @@ class Stage:
         self.topics.events, self.topics.quarantine = Topic("events", 4, takes), Topic("quarantine", 3, takes)
 
     async def __aenter__(self) -> Stage:
-        self.running = [asyncio.create_task(pump.run()) for pump in self.pumps]
+        running = (*(pump.run() for pump in self.pumps), pumps.abandon_overdue(self.pumps))
+        self.running = [asyncio.create_task(each) for each in running]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -546,16 +547,14 @@ async def steps(listener: Heard, count: int) -> list[int]:
 class TestManyAtOnce:
     """Ten thousand clients held the loop until all were told."""
 
-    @pytest.mark.parametrize("stood_still", [False, True])
-    async def test_that_pass_their_deadline(self, stood_still: bool) -> None:
+    async def test_that_pass_their_deadline(self) -> None:
         async with Stage(slow_loop()) as stage:
-            listener = Heard()
+            listener = Heard(0.001)
             stage.kafka.open.clear()
-            for number in range(3 * EXPIRED_TOGETHER):
+            for number in range(100):
                 stage.pumps[0].publish(PlannedFrame(Send("e"), number), listener)
             await asyncio.sleep(DEADLINE - 1)
-            slow_loop().work(60 if stood_still else 1)
-            assert await steps(listener, 3 * EXPIRED_TOGETHER) == [EXPIRED_TOGETHER] * 3
+            assert max(await steps(listener, 100)) <= TOLD
             assert not stage.pumps[0]._queue
             assert stage.pumps[0].oldest() is None
             assert stage.pumps[0].waiting_since() is not None, "it waits for Kafka all the same"

@@ -24,7 +24,7 @@ from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.log import RateLimited
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import topics
-from headrace_common.publishing.in_flight import LATE_PAUSE
+from headrace_common.publishing.pump import LOOK
 from headrace_common.service import service as services
 from headrace_segment.replica import log_reader, owner, partition, upkeep
 from headrace_segment.store import checkpoint, fold
@@ -55,7 +55,7 @@ LOWERED = 98_304
 """`max.message.bytes` of topics that had more: each event here is smaller."""
 WATCH = 0.7
 """Seconds between two looks at the budgets and at what waits."""
-SETTLED = LATE_PAUSE + 1.0
+SETTLED = LOOK + 1.0
 """Seconds after a process went on within which nothing is said about the time that frames wait."""
 LAST_EPOCH = 3
 """Epochs of a producer that appends to the log of segments: few, so that it hands over to another one."""

@@ -1,30 +1,22 @@
-"""Frames on their way to one partition: how their events are made, when they are abandoned, and which is next."""
+"""Frames on their way to one partition: how their events are made, and which is next."""
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 from abc import ABC, abstractmethod
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import RateLimited
-from headrace_common.operations.tasks import stood_still
 from headrace_common.record.event import Part, Reject
-from headrace_common.session.interface import SMALL_PARTS, Frame, KeepUntil, Pause, Ticket
+from headrace_common.session.interface import SMALL_PARTS, Frame, Pause, Ticket
 
 NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
-
-LATE_PAUSE: Final = 1.0
-"""Seconds until deadlines are looked at again after the process stood still."""
-
-EXPIRED_TOGETHER: Final = 100
-"""Frames that are abandoned in one turn of the loop: thousands that came together pass their deadline together."""
 
 LOOK_PARTS: Final = 8
 """Parts that are made between two looks at the clock."""
@@ -151,62 +143,6 @@ class InFlightFrame:
             del self.frame
 
 
-class Pending(OrderedDict[InFlightFrame, None]):
-    """The frames that are neither stored nor abandoned, in order, and the timer of their deadlines, which have the same order."""
-
-    def __init__(self, overdue: Callable[[InFlightFrame], None]) -> None:
-        """`overdue` abandons a frame whose deadline has passed, and removes it."""
-        super().__init__()
-        self._overdue = overdue
-        self._loop = asyncio.get_running_loop()
-        self._expiry: asyncio.TimerHandle | None = None
-        self.at = NO_DEADLINE
-        """When the timer fires."""
-        self._late = False  # it was late the last time
-
-    def oldest(self) -> float | None:
-        """Returns when the frame that waits longest was submitted."""
-        return next(iter(self)).submitted if self else None
-
-    def renew(self, now_ms: int) -> None:
-        """Counts those that are kept until they are stored as received now (Unix time)."""
-        for frame in self:
-            if frame.kept is KeepUntil.STORED:
-                frame.received_ms = now_ms
-
-    def watch(self, deadline: float) -> None:
-        """Sets the timer for a pending frame with this deadline."""
-        if self.at <= deadline:
-            return
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self.at = deadline
-        self._expiry = self._loop.call_at(deadline, self._expire)
-
-    def close(self) -> None:
-        """Watches no longer."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-
-    def _expire(self) -> None:
-        """Abandons frames whose deadline has passed, at most `EXPIRED_TOGETHER` in a turn of the loop. Their batch goes on: its
-        other frames still wait for it.
-        """
-        now = self._loop.time()
-        self._late = stood_still(now, self.at) and not self._late
-        self._expiry, self.at = None, NO_DEADLINE
-        if self._late:
-            self.watch(now + LATE_PAUSE)
-            return
-        waiting = (frame for frame in self if frame.deadline < NO_DEADLINE)
-        due = list(
-            itertools.islice(itertools.takewhile(lambda frame: frame.deadline <= now, waiting), EXPIRED_TOGETHER)
-        )
-        for frame in due:
-            self._overdue(frame)
-        self.watch(max(now, next((frame.deadline for frame in self if frame.deadline < NO_DEADLINE), NO_DEADLINE)))
-
-
 class FrameQueue:
     """The frames that wait for a partition, those of each connection in order: the first is in one of two lines, the others
     behind it. So one small frame of each connection is taken at a time.
@@ -218,14 +154,12 @@ class FrameQueue:
         self._small: deque[InFlightFrame] = deque()
         self._long: list[tuple[float, int, int, InFlightFrame]] = []  # a heap, by their accounts' rank
         self._numbers = itertools.count()
-        self._waiting = self._dropped = 0
 
     def __bool__(self) -> bool:
         return bool(self._small or self._long)
 
     def add(self, frame: InFlightFrame) -> None:
         """Queues a frame after the other frames of its connection."""
-        self._waiting += 1
         behind = self._behind.get(frame.account)
         if behind is None:
             self._behind[frame.account] = deque()
@@ -274,23 +208,18 @@ class FrameQueue:
 
     def done(self, frame: InFlightFrame) -> None:
         """Queues the next frame of a connection whose first one is not in a line any more."""
-        self._waiting -= 1
         behind = self._behind[frame.account]
         while behind:
             if not (following := behind.popleft()).abandoned:
                 self.put(following)
                 return
-            self._waiting -= 1
         del self._behind[frame.account]
 
-    def drop(self) -> None:
-        """Learns that a frame was abandoned. Removes all such together: one would have to be searched for among thousands."""
-        self._dropped += 1
-        if 2 * self._dropped > self._waiting:
-            self._dropped = 0
-            gone = [frame for frame in (*self._small, *(entry[-1] for entry in self._long)) if frame.abandoned]
-            self._small = deque(frame for frame in self._small if not frame.abandoned)
-            self._long = [entry for entry in self._long if not entry[-1].abandoned]
-            heapq.heapify(self._long)
-            for frame in gone:
-                self.done(frame)
+    def drop_abandoned(self) -> None:
+        """Removes the frames that were abandoned, which would else be held until their turn comes."""
+        gone = [frame for frame in (*self._small, *(entry[-1] for entry in self._long)) if frame.abandoned]
+        self._small = deque(frame for frame in self._small if not frame.abandoned)
+        self._long = [entry for entry in self._long if not entry[-1].abandoned]
+        heapq.heapify(self._long)
+        for frame in gone:
+            self.done(frame)

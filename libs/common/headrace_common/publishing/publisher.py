@@ -20,7 +20,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.delivery import Delivery, PartitionRefusal
 from headrace_common.publishing.partitions import partition_of
-from headrace_common.publishing.pump import Pump
+from headrace_common.publishing.pump import Pump, abandon_overdue
 from headrace_common.publishing.topics import Topics
 
 QUIET_TIME: Final = 10.0
@@ -90,6 +90,7 @@ class Publisher:
         # With many replicas of few connections each, the first partition would get one from each of them.
         self._rotation = random.randrange(len(self._pumps))  # noqa: S311  (no secret)
         self._running.append(self._tasks.start(self._watch_partitions(), "partitions"))
+        self._running.append(self._tasks.start(abandon_overdue(self._pumps), "deadlines"))
         self._running.append(self._tasks.start(self._watch_silence(), "silence"))
 
     async def _first_answer(self) -> None:

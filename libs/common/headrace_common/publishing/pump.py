@@ -7,8 +7,10 @@ broker is under way. Every acknowledgement goes through `Pump._report`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -22,15 +24,20 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log, RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.batch import Batch, Cycle
 from headrace_common.publishing.delivery import OVERDUE, Delivery, PartitionRefusal
-from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, InFlightFrame, Pending
+from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, InFlightFrame
 from headrace_common.publishing.rejects import batches, refusal, tell
 from headrace_common.publishing.topics import Topics
 from headrace_common.session.interface import UNTIL_DEADLINE, Frame, KeepUntil
 
 KEPT_PAUSE: Final = 5.0
 """Seconds until records that Kafka has refused are sent again, if they are kept."""
+
+
+LOOK: Final = 1.0
+"""Seconds between two looks for frames whose deadline has passed."""
 
 
 class Pump:
@@ -65,7 +72,7 @@ class Pump:
         self._long = _Making(Lane.LONG, self._make_long, self._fails)
         self._failure: Exception | None = None  # a bug in a slice
         self._cycle: Cycle | None = None  # that collects records
-        self._pending = Pending(partial(self._abandon, error=DeliveryError(OVERDUE, DeliveryPolicy.RETRY)))
+        self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
         self._changed = self._loop.create_future()
         self._left_at: float | None = None  # when the cycle left that waits for Kafka
@@ -78,16 +85,14 @@ class Pump:
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
-        now, pending = self._clock(), self._pending
+        now = self._clock()
         deadline = now + self._ack_deadline if frame.kept is UNTIL_DEADLINE else NO_DEADLINE
-        if not pending:
+        if not self._pending:
             self.idle.clear()
         taken = InFlightFrame(frame, listener, now, deadline)
-        pending[taken] = None
+        self._pending[taken] = None
         self._queue.add(taken)
         self._ask()
-        if deadline < pending.at:
-            pending.watch(deadline)
         if self._ended:
             self._loop.call_soon(self._abandon_all)
 
@@ -116,7 +121,6 @@ class Pump:
             raise
         finally:
             self._cycle = None
-            self._pending.close()
 
     # Collect
 
@@ -297,12 +301,27 @@ class Pump:
             if not frame.abandoned and (hopeless or now >= frame.deadline):
                 self._abandon(frame, error)
 
+    async def expire(self) -> None:
+        """Abandons the frames whose deadline has passed. Their batch goes on: its other frames still wait for it."""
+        now, error = self._clock(), DeliveryError(OVERDUE, DeliveryPolicy.RETRY)
+        waiting = (frame for frame in self._pending if frame.deadline < NO_DEADLINE)  # in the order of their deadlines
+        overdue = list(itertools.takewhile(lambda frame: frame.deadline <= now, waiting))
+        for number, frame in enumerate(overdue):
+            if number % TOLD == 0:
+                await self._scheduler.breathe()
+            if frame in self._pending:
+                self._abandon(frame, error)
+        if overdue:
+            self._queue.drop_abandoned()
+
     async def _keep(self, cycle: Cycle, error: DeliveryError) -> None:
         """Waits before refused records are sent again, as received now if their timestamps were refused. Later frames wait."""
         self._limited.warning("kept until Kafka takes it", partition=self.where.partition, problem=str(error))
         await asyncio.sleep(KEPT_PAUSE)
         if error.policy is DeliveryPolicy.CLOCK:
-            self._pending.renew(time.time_ns() // 1_000_000)
+            for frame in self._pending:
+                if frame.kept is KeepUntil.STORED:
+                    frame.received_ms = time.time_ns() // 1_000_000
             if cycle.batch is not None:
                 cycle.batch.restamp()
 
@@ -314,7 +333,6 @@ class Pump:
         self._growth.shrink(frame, 0)
         if frame.waits:
             self._queue.done(frame)
-        self._queue.drop()
         self._made()
         del self._pending[frame]
         if not self._pending:
@@ -333,11 +351,24 @@ class Pump:
 
     def oldest(self) -> float | None:
         """Returns when the longest-waiting frame was submitted."""
-        return self._pending.oldest()
+        return next(iter(self._pending)).submitted if self._pending else None
 
     def waiting_since(self) -> float | None:
         """Returns since when the pump waits for Kafka, also after all frames are abandoned, or frames wait for the pump."""
         return min((since for since in (self._left_at, self.oldest()) if since is not None), default=None)
+
+
+async def abandon_overdue(pumps: Sequence[Pump]) -> None:
+    """Abandons the frames whose deadline has passed, for as long as it runs. If the process stood still, what came meanwhile is
+    heard first.
+    """
+    clock, late = asyncio.get_running_loop().time, False
+    while True:
+        due = clock() + LOOK
+        await asyncio.sleep(LOOK)
+        late = stood_still(clock(), due) and not late
+        for pump in () if late else [*pumps]:
+            await pump.expire()
 
 
 class _Making(Worker):
