@@ -5,8 +5,6 @@ it ends.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgpack
@@ -25,7 +23,7 @@ from headrace_forward.settings import ForwardSection
 from msgspec.structs import replace
 
 from tests.common.kafkaless import FakePublisher, receiver_state
-from tests.common.slowly import SlowLoop, slow_loop, slowly
+from tests.common.slowly import SlowLoop, slow_loop
 from tests.forward.driving import encode
 
 LOOP = SlowLoop
@@ -77,8 +75,25 @@ class Transport:
             asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
 
 
+class Alone(ForwardSession):
+    """Says that nothing but a frame is new, wherever it may: what the native core's short way says."""
+
+    def receive(self, data: bytes, now_ms: int) -> bool | None:
+        before = replace(self.status(), idle=False)
+        super().receive(data, now_ms)
+        return len(self._ready) == 1 and not before.partial_bytes and replace(self.status(), idle=False) == before
+
+
+@pytest.fixture(params=[ForwardSession, Alone], ids=["long", "short"])
+def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is the same by the short way of a frame that comes alone."""
+    monkeypatch.setattr(Bench, "kind", request.param)
+
+
 class Bench:
     """Connections of one service."""
+
+    kind = ForwardSession
 
     def __init__(self, **limits: Any) -> None:
         self.loop = slow_loop()
@@ -91,7 +106,7 @@ class Bench:
 
     async def connect(self, session: ByteSession | None = None) -> tuple[TcpConnection, Transport]:
         peer = Peer("192.0.2.1", 1, "192.0.2.1")
-        session = session or ForwardSession(peer, self.limits, ForwardSection())
+        session = session or self.kind(peer, self.limits, ForwardSection())
         connection = TcpConnection(self.receiver, peer, session)
         transport = Transport(connection)
         self.receiver.admitted += 1
@@ -181,6 +196,7 @@ STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
         {"connection_age": 100, "frame_time": 50.0},
         [99.0, HALF, 10.0, REST + b"".join(data(f"b{n}") for n in range(500)), data("c"), "stored", "hears c", "ended"],
     ),
+    "what waits for a slice when the peer ends is heard": ({}, [MUCH_OF_IT, "ends", "stored", "hears m", "lost"]),
     "at a stop who asks for nothing has a second of silence": (
         {}, [data(None), "stop", LINGER_SILENCE - 0.1, data(None), LINGER_SILENCE - 0.1, "open", 0.7, "stored", "ended"],
     ),
@@ -188,6 +204,7 @@ STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
 """Limits, and what happens: bytes come, seconds pass, or as the word says."""
 
 
+@pytest.mark.usefixtures("both")
 @pytest.mark.parametrize("name", STORIES)
 async def test_when_it_ends(name: str) -> None:
     limits, story = STORIES[name]
@@ -205,13 +222,15 @@ async def test_when_it_ends(name: str) -> None:
             connection.resume_writing()
         elif step == "stop":
             connection.stop()
+        elif step == "ends":
+            connection.eof_received()
         elif step == "stored":
             await made.stored()
         elif step.startswith("hears"):
             assert acks(transport)[-1] == step.split()[1]
         else:
             await made.rest()
-            assert (transport.ended, transport.lost) == (step == "ended", False)
+            assert (transport.ended, transport.lost) == (step == "ended", step == "lost")
 
 
 async def test_each_acknowledgement_has_a_turn_of_the_loop() -> None:
@@ -237,74 +256,6 @@ async def test_a_peer_that_does_not_read_is_not_written_to() -> None:
     connection.resume_writing()
     assert transport.reading
     assert acks(transport) == ["a"]
-
-
-class Alone(ForwardSession):
-    """Says that nothing but a frame is new, wherever it may: what the native core's short way says."""
-
-    short = 0
-
-    def receive(self, data: bytes, now_ms: int) -> bool | None:
-        before = replace(self.status(), idle=False)
-        super().receive(data, now_ms)
-        alone = len(self._ready) == 1 and not before.partial_bytes and replace(self.status(), idle=False) == before
-        Alone.short += alone
-        return alone
-
-
-async def lived(seed: int, kind: type[ForwardSession]) -> AsyncIterator[tuple[object, ...]]:
-    """What is seen of three connections after each step."""
-    made, chance = Bench(connection_age=30 if seed % 3 == 0 else 0), random.Random(seed)
-    if seed % 2:
-        made.budget = made.receiver.budget = Budget(16 << 10, 4 << 10)
-    peer = Peer("192.0.2.1", 1, "192.0.2.1")
-    there = [await made.connect(kind(peer, made.limits, ForwardSection())) for _ in range(3)]
-    for number in range(120):
-        connection, transport = chance.choice(there)
-        action, rest = chance.choice("aaaaabchkpsssstTjx"), chance.randrange(1, 40)
-        message = data(str(number), "x" * chance.choice((1, 1, 600)))
-        if action == "j":  # the process was busy
-            made.loop.work(1.5)
-        elif action in "abchk" and transport.reading and not transport.lost:
-            if action == "k":  # it waits for a slice
-                made.receiver.scheduler._turn_ends = made.loop.now
-            connection.data_received({"b": message * 2, "c": data(None), "h": message[:rest]}.get(action, message))
-            made.receiver.scheduler._turn_ends = 0.0
-            if action == "h" and transport.reading and not transport.lost:
-                connection.data_received(message[rest:])
-        elif action == "p" and not transport.ended and not transport.closing:
-            connection.pause_writing()
-            await asyncio.sleep(0)
-            if not transport.lost:
-                connection.resume_writing()
-        elif action == "s" and made.publisher.submitted:
-            made.store(chance.randrange(len(made.publisher.submitted)))
-        elif action == "x" and number > 100 and not transport.lost:
-            connection.eof_received()
-        elif action in "tT":
-            await made.advance((0.1, 3.0)[action == "T"])
-        await made.rest()
-        yield made.budget.used, made.budget.paused, len(made.publisher.submitted)
-        for connection, transport in there:
-            driver = connection.driver
-            yield transport.reading, transport.ended, transport.lost, *transport.writes
-            yield (
-                driver.pending,
-                driver.partial_bytes,
-                driver.frames,
-                driver.session.status(),
-                connection._timer.is_set,
-            )
-
-
-def test_a_frame_that_comes_alone_goes_a_short_way_in_which_all_is_as_in_the_long_one() -> None:
-    async def seen(seed: int, kind: type[ForwardSession]) -> list[tuple[object, ...]]:
-        return [each async for each in lived(seed, kind)]
-
-    short = Alone.short
-    for seed in range(40):
-        assert slowly(lambda _: seen(seed, ForwardSession)) == slowly(lambda _: seen(seed, Alone)), seed  # noqa: B023
-    assert Alone.short > short + 700
 
 
 async def test_on_a_connection_that_is_closed_what_still_comes_is_read_once_a_rest() -> None:
@@ -339,6 +290,7 @@ async def test_what_is_abandoned_takes_no_budget_while_its_socket_closes() -> No
     assert made.all_given_back()
 
 
+@pytest.mark.usefixtures("both")
 class TestCrowded:
     """A few clients that stop inside huge frames, or do not read, must not shut the others out."""
 
@@ -357,6 +309,15 @@ class TestCrowded:
         await made.rest()
         assert acks(transport) == ["b"]
         assert [listener for _, listener in made.publisher.submitted] == [deaf.driver]
+
+    async def test_who_sends_on_while_kafka_stores_nothing_is_not_read_for_ever(self) -> None:
+        made, connection, transport = await one(**{**SIZES, "process_budget": 64 << 20})
+        while transport.reading:
+            connection.data_received(data("a", "x" * 60_000))
+            await made.rest()
+        assert made.budget.used < 2 * SIZES["connection_budget"]
+        await made.stored()
+        assert transport.reading
 
     async def test_silence_that_holds_others_up_is_cut_after_frame_time(self) -> None:
         made = Bench(**SIZES, frame_time=10)
@@ -415,6 +376,7 @@ class TestTurns:
 
         monkeypatch.setattr(Driver, "work", works)
 
+    @pytest.mark.usefixtures("both")
     async def test_much_that_arrives_at_once_waits_for_its_turn(self) -> None:
         made, connection, transport = await one()
         connection.data_received(data("a", "x" * (MUCH - 100)))  # less

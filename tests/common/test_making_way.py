@@ -86,24 +86,9 @@ class Door:
         client[1].write(data())
         await until(lambda: len(self.publisher.submitted) > before, "its frame is taken")
 
-    async def makes_way(
-        self, silent: Callable[[int], Awaitable[Conversation]], comes: Callable[[], Awaitable[Conversation]]
-    ) -> None:
-        """One client is here. Of many that are silent the first leave, and one more when another comes, which is served."""
-        crowd = [await silent(number) for number in range(2 * PLACES)]
-        assert [await ended(each) for each in crowd[: PLACES + 1]] == [True] * (PLACES + 1)
-        newcomer = await comes()
-        assert await ended(crowd[PLACES + 1])
-        await self.proves(newcomer)
-
     async def admits(self, number: int) -> None:
         """So many are there once all who made way are gone."""
         await until(lambda: self.receiver.admitted == number, f"{number} are there")
-
-    async def hit(self, limit: str, times: int) -> None:
-        hits = self.receiver.metrics.limit_hits.labels(limit)._value
-        await until(lambda: hits.get() >= times, "it was seen")
-        assert hits.get() == times
 
     def gave_everything_back(self) -> None:
         receiver = self.receiver
@@ -124,19 +109,6 @@ async def ended(client: Conversation) -> bool:
 
 HELLO = bytes.fromhex("1603010200010001fc0303")
 """How a ClientHello begins."""
-
-
-@pytest.mark.parametrize("head", [b"", HELLO], ids=["silent", "half-hello"])
-async def test_a_tls_handshake_makes_way(tmp_path: Path, head: bytes) -> None:
-    authority = Authority(tmp_path)
-    door = Door(authority.server(), connections=PLACES)
-    async with door.open() as connect:
-        tls: dict[str, Any] = {"ssl": authority.context(), "server_hostname": "localhost"}
-        client = await connect(**tls)
-        await door.proves(client)
-        await door.makes_way(lambda _: connect(head), lambda: connect(**tls))
-        await door.proves(client)
-        await door.admits(PLACES)
 
 
 async def test_open_files_bound_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,24 +133,26 @@ def test_how_many_places_open_files_leave(may: int, most: int, monkeypatch: pyte
     assert most_connections(10) == most
 
 
-async def hostile(door: Door, client: Conversation, kind: str) -> None:
-    """Takes a place and keeps it."""
-    frame = data()
-    sent = {"silent": b"", "half-open": frame[:-1], "dripping": frame[:1], "proven": frame}[kind]
-    client[1].write(sent)
-    if kind == "proven":
-        await client[0].readexactly(1)
-    for byte in frame[1:4] if kind == "dripping" else b"":
-        await asyncio.sleep(0.001)
-        client[1].write(bytes([byte]))
+HEADER = b"PROXY TCP4 192.0.2.7 127.0.0.1 4000 24224\r\n"
+FRAME = data()
+SENT = {
+    "nothing": [b""],
+    "half a frame": [FRAME[:-1]],
+    "drops": [b"%c" % byte for byte in FRAME[:4]],
+    "a frame": [FRAME],
+}
+CROWDS = [
+    *((doors, sent) for doors in ("plain", "tls") for sent in SENT),
+    *(("handshakes", sent) for sent in (b"", HELLO)),
+    *(("proxied", sent) for sent in (b"", HEADER[:9], HEADER)),
+]
 
 
-@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize("kind", ["silent", "half-open", "dripping", "proven"])
-async def test_no_crowd_shuts_out_a_newcomer(kind: str, secured: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("doors", "sent"), CROWDS)
+async def test_no_crowd_shuts_out_a_newcomer(doors: str, sent: str | bytes, tmp_path: Path) -> None:
     """10,050 connections that sent an event each, and then kept silent, had all places for as long as they stayed."""
-    authority = Authority(tmp_path)
-    door = Door(authority.server() if secured else None, connections=2 * PLACES)
+    authority, secured, proxied = Authority(tmp_path), doors in ("tls", "handshakes"), doors == "proxied"
+    door = Door(authority.server() if secured else None, "127.0.0.0/8" if proxied else "", connections=2 * PLACES)
     tls: dict[str, Any] = {"ssl": authority.context(), "server_hostname": "localhost"} if secured else {}
     publish = door.publisher.publish
 
@@ -189,10 +163,18 @@ async def test_no_crowd_shuts_out_a_newcomer(kind: str, secured: bool, tmp_path:
     door.publisher.publish = stored  # type: ignore[method-assign]
     async with door.open() as connect:
         for _ in range(5 * PLACES):
-            await hostile(door, await connect(**tls), kind)
+            if isinstance(sent, bytes):
+                await connect(sent)
+                continue
+            hostile = await connect(**tls)
+            for piece in SENT[sent]:
+                hostile[1].write(piece)
+                await asyncio.sleep(0.001)
+            if sent == "a frame":
+                await hostile[0].readexactly(1)
         for _ in range(3 * PLACES):
-            newcomer = await connect(**tls)
-            newcomer[1].write(data())
+            newcomer = await connect(HEADER * proxied, **tls)
+            newcomer[1].write(FRAME)
             assert await asyncio.wait_for(newcomer[0].readexactly(1), PATIENCE)
         await door.admits(2 * PLACES)
         assert door.receiver.metrics.limit_hits.labels("LIMITS__CONNECTIONS")._value.get() == 6 * PLACES
@@ -211,16 +193,6 @@ async def test_who_waits_for_kafka_makes_no_way() -> None:
         await door.proves(newcomer)
         assert await asyncio.wait_for(owed[0][0].read(), PATIENCE)  # its acknowledgement, and the end
         assert not any(client[0].at_eof() for client in owed[1:])
-
-
-async def test_who_waits_for_a_proxy_header_makes_way() -> None:
-    door = Door(None, "127.0.0.0/8", connections=PLACES)
-    header = b"PROXY TCP4 192.0.2.7 127.0.0.1 4000 24224\r\n"
-    async with door.open() as connect:
-        client = await connect(header)
-        await door.proves(client)
-        await door.makes_way(lambda number: connect(header[: number % 9]), lambda: connect(header))
-        await door.proves(client)
 
 
 async def test_who_comes_to_no_connection_is_counted_as_closed(tmp_path: Path) -> None:

@@ -200,13 +200,12 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             driver.submit(received)
             driver.fault(error)
             return
-        old = received >= self._life.old_from
-        if alone and not (driver.partial_bytes or old or self._peer_done):
+        if alone and not driver.partial_bytes:
             if not driver.hand_on(received):
                 self.pace()
             return  # nothing else can have changed: no deadline, nothing to say
         driver.submit(received)
-        if old and self._passed(received) is Limit.AGE:
+        if received >= self._life.old_from and self._passed(received) is Limit.AGE:
             self.close("age")
         elif self._peer_done and not self.is_behind():
             self._input_ends()
