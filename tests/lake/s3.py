@@ -35,13 +35,6 @@ class S3:
             "spark.sql.streaming.checkpointFileManagerClass": ABORTABLE,
         }
         self.storage_options = {**self.environment, "AWS_ENDPOINT_URL": self.endpoint, "AWS_ALLOW_HTTP": "true"}
-        token = folder / "token"
-        token.write_text("header.payload.signature")
-        self.web_identity = {
-            "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/headrace",
-            "AWS_REGION": REGION, "AWS_ENDPOINT_URL_STS": self.endpoint,
-        }  # fmt: skip
-        """What Kubernetes gives a pod whose service account has a role, instead of keys."""
         self.log = folder / "s3.log"
         port = self.endpoint.rpartition(":")[2]
         with self.log.open("wb") as log:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-import pytest
-from headrace_lake.spark.container import command, main
+from headrace_lake.spark.container import command
 
 EXECUTOR = {
     "SPARK_HOME": "/opt/spark",
@@ -47,14 +44,3 @@ def test_an_executor_gets_its_options_in_their_order() -> None:
         "--resourceProfileId": "0",
         "--podName": "lake-exec-3",
     }
-
-
-def test_what_spark_has_not_set_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.delenv("SPARK_EXECUTOR_MEMORY", raising=False)
-    monkeypatch.setattr(sys, "argv", ["container", "executor"])
-    assert main() == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "SPARK_EXECUTOR_MEMORY is not set" in line

@@ -245,12 +245,6 @@ def test_a_broken_record_of_the_quarantine_topic_is_kept_too(spark: SparkSession
     assert [row["detail"] for row in rows] == ["", "reason", "reason", "part", "part", "part", "detail", "attributes"]
 
 
-def test_other_topics_are_not_decoded(spark: SparkSession) -> None:
-    assert events(spark, [Record(topic="q"), Record(topic="x")]) == []
-    assert faults(spark, [Record(None, topic="q"), Record(None, topic="x")]) == []
-    assert rejects(spark, [Record(), Record(topic="x")]) == []
-
-
 _NAMES = st.sampled_from([*HEADERS, *QUARANTINE_HEADERS, "x", ""])
 _VALUES = st.one_of(
     st.none(), st.binary(max_size=40), st.sampled_from([value for _, value in GOOD]), st.sampled_from(list(TIMES))

@@ -1,4 +1,4 @@
-"""Whatever the files and pages for clusters name exists, with the versions that all other tests use."""
+"""The pages for clusters name the versions that all other tests use."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from pathlib import Path
 import headrace_lake
 import pytest
 from headrace_cli.machine.jars import listed
-from headrace_common.operations.variables import each_setting, variable
-from headrace_lake.configuration.settings import LakeProcessSettings
-from headrace_mirror.settings import MirrorProcessSettings
 
 ROOT = Path(__file__).parent.parent.parent
 (PYSPARK,) = re.findall(r"^pyspark==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-SETTINGS = {
-    variable(section, name)
-    for cls in (LakeProcessSettings, MirrorProcessSettings)
-    for section, name, _ in each_setting(cls)
-}
 PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("lake*.md"))
 
 
@@ -34,9 +26,3 @@ def test_pages_name_the_versions_that_are_tested(page: str) -> None:
     assert all(f":{hadoop}`" in mention for mention in elsewhere.findall(text)), "another version of Hadoop"
     assert set(re.findall(r"(?:PySpark|Spark) (\d+\.\d+\.\d+)", text)) <= {PYSPARK}
     assert set(re.findall(r"headrace-lake:([\d.]+\d)", text)) <= {headrace_lake.__version__}
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_pages_name_settings_that_exist(page: str) -> None:
-    named = set(re.findall(r"HEADRACE_[A-Z0-9_]+", (ROOT / page).read_text()))
-    assert {name.removesuffix("_FILE") for name in named} <= SETTINGS

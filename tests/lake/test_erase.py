@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from headrace_lake.commands import erase_command
-from headrace_lake.commands.erase import ErasureRequest, ErasureResult
+from headrace_lake.commands.erase import ErasureRequest
 from headrace_lake.commands.predicate import Condition, Predicate, hashed, parse
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
@@ -18,7 +16,6 @@ from headrace_lake.tables import erasures
 from headrace_lake.tables.erasures import ERASED, ERASURES, ErasedIds
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.upkeep.merging import choice
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.lake.runs import Running, Runs
@@ -133,18 +130,6 @@ class TestOnKafka:
         runs.run()
         gone(runs)
 
-    @pytest.mark.full
-    def test_nothing_found_is_noted_too(self, runs: Runs) -> None:
-        runs.send(80)
-        runs.run()
-        assert runs.erase("source=/forward/nobody") == ErasureResult()
-        (row,) = runs.query("select * from erasures")
-        assert (row["rows"], row["requested_by"]) == (0, "dpo")
-        runs.send(80, mark="b")
-        runs.run()
-        runs.check()
-        assert runs.query("select count(*) as n from batches where number is null") == [{"n": 0}]
-
     def test_there_must_be_tables(self, runs: Runs, tmp_path: Path) -> None:
         runs.lake = tmp_path / "none"
         with pytest.raises(HaltError, match="there are no tables in"):
@@ -174,19 +159,6 @@ def test_erased_ids_are_found_whether_spark_sends_them_to_all_tasks_or_not(spark
                 (name or "", name in ("a", "b")) for name in names
             )
             assert sum(row[ERASED] for row in marked) == found
-
-
-@pytest.mark.spark
-def test_another_command_may_make_the_list_of_the_erased_at_the_same_moment(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    def overtaken(statement: str) -> None:
-        spark.sql(statement)
-        raise PySparkException("[DELTA_PROTOCOL_CHANGED] …")
-
-    storage = cast("Any", SimpleNamespace(spark=SimpleNamespace(sql=overtaken, read=spark.read)))
-    erasures.create(storage, str(tmp_path))
-    assert erasures.exists(spark, str(tmp_path))
 
 
 @pytest.mark.parametrize(

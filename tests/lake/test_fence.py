@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import append
-from headrace_lake.tables.append import Appender, arrow_rows
+from headrace_lake.tables.append import Appender
 from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
@@ -40,17 +39,8 @@ def test_versions_order_claims_and_batches() -> None:
 
 
 @pytest.fixture
-def lake(
-    spark: SparkSession,
-    tmp_path: Path,
-    empty_tables: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Path:
-    """Tables. Appends go step by step or, if the test says so, through Delta's writer."""
+def lake(spark: SparkSession, tmp_path: Path, empty_tables: Path) -> Path:
     assert append.stepwise(spark), "the steps of the pinned version of Delta are known"
-    if getattr(request, "param", "stepwise") != "stepwise":
-        monkeypatch.setattr(append, "stepwise", lambda _: False)
     return Path(shutil.copytree(empty_tables, tmp_path / "lake"))
 
 
@@ -61,19 +51,10 @@ def claimed(spark: SparkSession, lake: Path, claimed_tables: Path) -> Fence:
     return Fence(Tables(spark, str(lake)))
 
 
-def line(batch: int) -> pa.Table:
-    """A row of `batches`."""
-    values = {
-        "epoch": 1, "batch": batch, "topic": "t", "topic_id": "id", "partition": 0, "from": batch, "to": batch + 1,
-        "records": 1,
-        "landed_at": datetime(2026, 1, 1, tzinfo=UTC), "strays": None, "number": batch + 1,
-    }  # fmt: skip
-    return arrow_rows([values], SCHEMAS[BATCHES])
-
-
 def row(spark: SparkSession, batch: int) -> DataFrame:
-    """The same row, as Spark has it."""
-    return spark.createDataFrame([tuple(line(batch).to_pylist()[0].values())], SCHEMAS[BATCHES])
+    """A row of `batches`."""
+    values = (1, batch, "t", "id", 0, batch, batch + 1, 1, datetime(2026, 1, 1, tzinfo=UTC), None, batch + 1)
+    return spark.createDataFrame([values], SCHEMAS[BATCHES])
 
 
 def batches(spark: SparkSession, lake: Path) -> list[int]:
@@ -82,7 +63,6 @@ def batches(spark: SparkSession, lake: Path) -> list[int]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("lake", ["stepwise", "by Delta's writer"], indirect=True)
 def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, lake: Path) -> None:
     older = Fence(Tables(spark, str(lake)))
     assert (older.epoch(), older.claim()) == (0, 1)
@@ -202,21 +182,6 @@ def test_the_steps_are_those_of_deltas_writer(
         "txn",
     ] * 2
     assert batches(spark, tmp_path / "steps") == [0, 1]
-
-
-@pytest.mark.spark
-def test_rows_of_arrow_are_the_same_rows(spark: SparkSession, lake: Path, claimed: Fence) -> None:
-    claimed.write(BATCHES, row(spark, 0), transaction(1, 0))
-    claimed.write(BATCHES, line(0), transaction(1, 1))
-    first, second = spark.read.format("delta").load(str(lake / BATCHES)).collect()
-    assert first == second
-    again = DeltaTable(str(lake / BATCHES)).to_pyarrow_table()
-    assert again.to_pylist()[0] == again.to_pylist()[1]
-    kinds = [
-        [{*action[kind]} - {"tags"} for action in map(json.loads, file.read_text().splitlines()) for kind in action]
-        for file in sorted((lake / BATCHES / "_delta_log").glob("*.json"))[-2:]
-    ]
-    assert kinds[0] == kinds[1], "the log's actions have the same fields"
 
 
 @pytest.mark.spark

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import pytest
 from headrace_lake.kafka import gaps
 from headrace_lake.kafka.checkpoint import Checkpoint, of_epoch
-from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, _faults
 from headrace_lake.spark import causes
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables.layout import BATCHES
 from headrace_lake.tables.on_spark import Sums
 from headrace_lake.upkeep.progress import reached
 
@@ -156,26 +153,6 @@ def test_a_new_epoch_has_a_new_checkpoint_and_deletes_older_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("landed", "claimed", "empty", "stops"),
-    [
-        (True, False, True, True),
-        (False, False, True, False),  # nothing has landed
-        (True, True, True, False),  # a job has claimed it: somebody deleted the rows, which the proof says
-        (True, False, False, False),
-    ],
-)
-def test_a_table_that_was_dropped_and_made_again_stops_the_job(
-    landed: bool, claimed: bool, empty: bool, stops: bool
-) -> None:
-    claim = Claim.__new__(Claim)
-    claim._tables = SimpleNamespace(is_empty=lambda _: empty)  # type: ignore[assignment]
-    fence: Any = SimpleNamespace(never_claimed=lambda name: not (landed if name == BATCHES else claimed))
-    said = "the table events is new, and records were landed: somebody dropped it"
-    with pytest.raises(HaltError, match=said) if stops else contextlib.nullcontext():
-        claim._check_tables(fence)
-
-
-@pytest.mark.parametrize(
     ("landed", "former", "first", "end", "said"),
     [
         ({("t", 0): 10}, {}, 0, 9, "shorter"),
@@ -205,11 +182,3 @@ def test_what_kafka_lacks_is_a_loss_or_stops_the_job(
             found()
     else:
         assert ([said] if said else []) == found()[:1]
-
-
-@pytest.mark.parametrize(("given_up", "said"), [((), ["t/0 (id older, recreated): from 7 on"]), ((("older", 0),), [])])
-def test_what_a_recreated_topic_lost_is_accepted_once(given_up: tuple[Any, ...], said: list[str]) -> None:
-    coverage = Coverage({}, {("t", "older", 0): 7}, frozenset(given_up))
-    brokers = SimpleNamespace(offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, 0))
-    losses = gaps.find(coverage, brokers, {"t": TopicInfo("id", 1)})  # type: ignore[arg-type]
-    assert [str(loss) for loss in losses] == said

@@ -7,17 +7,9 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from headrace_lake.configuration.places import within
-from headrace_lake.configuration.settings import location
-from headrace_lake.tables import altered
 from headrace_lake.tables.layout import ABOUT, BATCHES, EVENTS, GAPS, QUARANTINE, SCHEMAS, STATISTICS
-from pyspark.sql import SparkSession
 
 NAMES = (EVENTS, QUARANTINE, BATCHES, GAPS)
-
-
-def commits(lake: Path) -> dict[str, int]:
-    return {name: len(list((lake / name / "_delta_log").glob("*.json"))) for name in NAMES}
 
 
 def said(lake: Path, name: str) -> dict[str, str | None]:
@@ -58,19 +50,3 @@ def test_new_tables_need_the_oldest_readers_and_writers_only(lake: Path) -> None
         assert table.metadata().description == ABOUT[name]
         assert said(lake, name) == comments(name)
     assert statistics(lake, EVENTS).startswith("stream,source,event_time,")
-
-
-@pytest.mark.spark
-def test_only_properties_that_differ_are_set(spark: SparkSession, lake: Path) -> None:
-    path, before = str(lake / GAPS), commits(lake)
-    wanted = {"headrace.test": """it's "quoted" \\""", STATISTICS: "topic,reason"}
-    for _ in range(2):
-        altered.set_properties(spark, path, wanted)
-    assert commits(lake) == {**before, GAPS: before[GAPS] + 1}
-    assert DeltaTable(path).metadata().configuration.items() >= wanted.items()
-
-
-@pytest.mark.spark
-def test_spark_leaves_no_folder_where_it_is_started(spark: SparkSession) -> None:
-    place = location(str(spark.conf.get("spark.sql.warehouse.dir")))
-    assert not within(place, str(Path.cwd()))

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,32 +24,32 @@ from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.merging import choice, compaction, rewrite
-from headrace_lake.upkeep.merging.parquet_merge import merge_files
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_reader.proof import exactly_once
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyarrow.parquet import ParquetFile
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from structlog.testing import CapturingLogger
 
+from tests.lake.test_query import batch, commit, event, make
+
 pytestmark = [pytest.mark.spark]
 
-PER_BATCH = 20  # events of each of two partitions
+PER_BATCH = 20  # events of a batch
 
 
 class Lake:
-    """Tables with batches; each batch has two files of events and one of `batches`."""
+    """Tables with batches; each batch is a file of events and one of `batches`."""
 
-    def __init__(self, spark: SparkSession, folder: Path, tables: Path, landed: int = 0) -> None:
-        """`tables` has `landed` batches, and is copied."""
+    def __init__(self, spark: SparkSession, folder: Path, tables: Path) -> None:
+        """`tables` are claimed and empty, and are copied."""
         self.spark = spark
         self.folder = folder
         self.today = datetime.now(UTC).date()
         shutil.copytree(tables, folder, dirs_exist_ok=True)
         self.tables = Tables(spark, str(folder))
-        self.fence = Fence(self.tables)
-        self.landed = landed
+        self.landed = 0
         self.metrics = LakeMetrics()
         self.log = CapturingLogger()
 
@@ -57,34 +58,14 @@ class Lake:
 
     def land(self, day: date | None = None) -> None:
         number, day = self.landed, day or self.today
-        version = transaction(1, number)
-        self.fence.write(EVENTS, self._rows(EVENTS, number, day), version)
-        lines = ", ".join(
-            f"(1L, {number}L, 't', 'id', {partition}, {number * PER_BATCH}L, {(number + 1) * PER_BATCH}L, {PER_BATCH}L,"
-            f" timestamp'{day} 12:00:00Z', null, {2 * number + partition + 1}L)"
-            for partition in (0, 1)
-        )
-        names = ", ".join(f"`{name}`" for name in SCHEMAS[BATCHES].names)
-        batch = self.spark.sql(f"select * from values {lines} as batch({names})").coalesce(1)
-        self.fence.write(BATCHES, batch, version)
-        self.landed = number + 1
-
-    def _rows(self, table: str, number: int, day: date) -> DataFrame:
-        known = {
-            "body": sf.concat_ws("-", sf.col("partition"), sf.col("offset")),
-            "topic": sf.lit("t"),
-            "topic_id": sf.lit("id"),
-            "partition": sf.col("partition"),
-            "offset": sf.col("offset"),
-            "day": sf.lit(day),
-        }
-        frame = self.spark.range(0, 2 * PER_BATCH, 1, 2).select(
-            (sf.col("id") % 2).cast("int").alias("partition"),
-            (sf.floor(sf.col("id") / 2) + number * PER_BATCH).alias("offset"),
-        )
-        return frame.select(
-            *(known.get(field.name, sf.lit(None)).cast(field.dataType).alias(field.name) for field in SCHEMAS[table])
-        )
+        first, noon = number * PER_BATCH, datetime.combine(day, datetime.min.time(), UTC) + timedelta(hours=12)
+        offsets = range(first, first + PER_BATCH)
+        line = {**batch(first, first + PER_BATCH, PER_BATCH), "batch": number, "landed_at": noon}
+        make(self.folder, events=[event(offset, landed_at=noon, day=day) for offset in offsets])
+        commit(self.folder, EVENTS, transaction(1, number))
+        make(self.folder, batches=[line])
+        commit(self.folder, BATCHES, transaction(1, number))
+        self.landed += 1
 
     def inventory(self, table: str) -> Inventory:
         found = Inventory(Storage(self.spark), self.path(table), 128 << 20)
@@ -131,39 +112,16 @@ def lake(spark: SparkSession, tmp_path: Path, claimed_tables: Path) -> Lake:
     return Lake(spark, tmp_path, claimed_tables)
 
 
-@pytest.fixture(scope="module")
-def four_batches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, claimed_tables: Path) -> Path:
-    made = Lake(spark, tmp_path_factory.mktemp("four"), claimed_tables)
-    for _ in range(4):
-        made.land()
-    return made.folder
-
-
 @pytest.fixture
-def full(spark: SparkSession, tmp_path: Path, four_batches: Path) -> Lake:
-    """A copy of a lake with four batches: enough to merge."""
-    return Lake(spark, tmp_path, four_batches, landed=4)
+def full(lake: Lake) -> Lake:
+    """A lake with four batches: enough to merge."""
+    for _ in range(4):
+        lake.land()
+    return lake
 
 
 def files(table: Inventory) -> int:
     return sum(day_files.files for day_files in table.days.values())
-
-
-def test_the_inventory_is_what_delta_says(full: Lake) -> None:
-    followed = full.inventory(EVENTS)
-    assert files(followed) == 8 == followed.small_files() == len(DeltaTable(full.path(EVENTS)).file_uris())
-    full.land()
-    assert merge(full)
-    followed.latest()
-    DeltaTable(full.path(EVENTS)).create_checkpoint()
-    for found in (followed, full.inventory(EVENTS)):
-        assert files(found) == 1 == len(DeltaTable(full.path(EVENTS)).file_uris())
-        assert list(found.days) == [full.today.isoformat()]
-        (day_files,) = found.days.values()
-        assert day_files.size == sum(
-            path.stat().st_size for path in map(Path, DeltaTable(full.path(EVENTS)).file_uris())
-        )
-        assert found.properties["delta.enableDeletionVectors"] == "false"
 
 
 def streams_of(lake: Lake, rows: int) -> None:
@@ -202,36 +160,23 @@ def test_merged_files_are_sorted_so_that_a_reader_of_one_stream_skips_the_rest(
     assert json.loads(actions[1]["add"]["stats"])["minValues"]["stream"] == "s10"
 
 
-def test_a_merge_is_refused_if_rows_were_deleted_meanwhile(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    streams_of(lake, 1_000)
-    before = rewrite._commit
-
-    def deleted_meanwhile(*given: Any) -> None:
-        lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where offset = 7")
-        before(*given)
-
-    monkeypatch.setattr(rewrite, "_commit", deleted_meanwhile)
-    with pytest.raises(Py4JJavaError, match="Concurrent"):
-        merge(lake)
-    rows = DeltaTable(lake.path(EVENTS)).to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
-    assert sorted(rows) == [offset for offset in range(1_000) if offset != 7]
-
-
-def test_a_merge_of_a_file_that_is_gone_commits_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of it were erased while it was read: the merged file still has them, so the table must not get it."""
+@pytest.mark.parametrize("step", ["merge_files", "_commit"])
+def test_a_merge_does_not_bring_back_rows_that_are_deleted_meanwhile(
+    lake: Lake, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a file were erased while it was read, or before the commit: the merged file still has them."""
     streams_of(lake, 1_000)
     table = lake.inventory(EVENTS)
-    piece = all_of(table)
-    whole = merge_files
+    piece, done = all_of(table), getattr(rewrite, step)
 
     def deleted_meanwhile(*given: Any) -> Any:
-        schema = whole(*given)
         lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where offset = 7")
-        return schema
+        return done(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(rewrite, "merge_files", deleted_meanwhile)
-        assert compaction.merge(lake.spark, lake.path(EVENTS), piece, table) == 0
+        patched.setattr(rewrite, step, deleted_meanwhile)
+        with nullcontext() if step == "merge_files" else pytest.raises(Py4JJavaError, match="Concurrent"):
+            assert compaction.merge(lake.spark, lake.path(EVENTS), piece, table) == 0
     assert compaction.merge(lake.spark, lake.path(EVENTS), piece, table) == 0, "and not later, either"
     rows = DeltaTable(lake.path(EVENTS)).to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
     assert sorted(rows) == [offset for offset in range(1_000) if offset != 7]
@@ -257,7 +202,7 @@ def test_a_run_merges_what_is_due_and_says_so(lake: Lake) -> None:
     assert lake.value("maintenance_seconds_total", task="compact") > 0
     assert lake.value("files", table=EVENTS) == 1
     lake.land()  # the fence is not confused by commits that are not ours
-    lake.fence.check(transaction(1, lake.landed - 1))
+    Fence(lake.tables).check(transaction(1, lake.landed - 1))
     assert lake.proof() == []
 
 
@@ -292,10 +237,10 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
         lake.land(day)
     lake.maintenance(retention_days=2).run_due()
     (row,) = query.run("select min(day) as first, count(*) as n from events", lake.folder)
-    assert row == {"first": today - timedelta(days=2), "n": 3 * 2 * PER_BATCH}
+    assert row == {"first": today - timedelta(days=2), "n": 3 * PER_BATCH}
     assert lake.proof() == []
     (row,) = query.run("select count(*) as n from batches", lake.folder)
-    assert row["n"] == 2 * len(days), "what was landed stays known"
+    assert row["n"] == len(days), "what was landed stays known"
     assert lake.value("maintenance_runs_total", task="retain") == 1  # quarantine has no rows
     lake.maintenance(retention_days=2).run_due()
     assert lake.value("maintenance_runs_total", task="retain") == 1, "nothing was due"
@@ -315,10 +260,10 @@ def test_vacuum_deletes_what_is_old_enough_only(full: Lake) -> None:
     full.maintenance().run_due()
     stray = full.folder / EVENTS / f"day={full.today}" / "part-of-a-killed-job.parquet"
     stray.write_bytes(b"half")
-    assert full.on_disk(EVENTS) == 10
+    assert full.on_disk(EVENTS) == 6
     assert not retention.vacuum_due(full.inventory(EVENTS), 3600), "a new table"
     retention.vacuum(full.tables, EVENTS, 7 * 86_400, lambda: False)
-    assert full.on_disk(EVENTS) == 10, "readers may still use them"
+    assert full.on_disk(EVENTS) == 6, "readers may still use them"
     table = full.inventory(EVENTS)
     assert not retention.vacuum_due(table, 3600)
     retention.vacuum(full.tables, EVENTS, 0, lambda: False)
@@ -369,7 +314,7 @@ def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pyt
     assert not cleaner.due()
     assert sorted(int(path.stem) for path in folder.glob("*.json")) == list(range(24, 33))
     assert [path.name[:20] for path in folder.glob("*.parquet")] == [f"{24:020d}"]
-    for reread in (lake.fence, fence, Fence(lake.tables)):
+    for reread in (fence, Fence(lake.tables)):
         reread.check(transaction(1, 0))
         assert reread.latest(BATCHES) == transaction(1, 0)
     lake.land()

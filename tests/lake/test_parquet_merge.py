@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from headrace_lake.upkeep.merging import parquet_merge
-from headrace_lake.upkeep.merging.parquet_merge import Form, InterruptedMergeError, Statistics, merge_files, unsupported
+from headrace_lake.upkeep.merging.parquet_merge import Form, Statistics, merge_files, unsupported
 
 SCHEMA = pa.schema(
     [
@@ -118,12 +118,3 @@ def test_what_arrow_would_not_give_back_is_not_merged_here(tmp_path: Path, monke
     other = tmp_path / "other"
     pq.write_table(pa.table({"offset": ["text"]}), other)
     assert unsupported([plain, other]) is not None
-
-
-def test_it_stops_when_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_merge, "_PASS", 1 << 14)
-    asked = iter([True, True, False])
-    files = [write(tmp_path / str(number), rows(number, 100)) for number in range(3)]
-    with pytest.raises(InterruptedMergeError):
-        merge_files(files, tmp_path / "merged", FORM, Statistics(()), lambda: next(asked))
-    assert next(asked, None) is None

@@ -15,7 +15,6 @@ from aiokafka import AIOKafkaProducer
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS
 from headrace_lake.configuration.settings import LakeProcessSettings
-from headrace_lake.dedup.map_index import MapIndex
 from pyspark.sql import SparkSession
 
 from tests.lake.runs import Runs
@@ -193,46 +192,6 @@ def test_resends_collapse_between_the_batches_of_a_run_and_inside_one(lake: Lake
     descriptions = " ".join(str(jobs.apply(number).description()) for number in range(jobs.size()))
     for number in range(3):  # Spark's pages say which batch it was
         assert f"headrace: batch {number} of epoch 1, " in descriptions
-
-
-@ALSO_ARRAYS
-def test_a_partition_hours_behind_is_compared_with_what_landed_long_ago(lake: Lake) -> None:
-    """The other partitions are hours beyond the horizon by then: their ids are read back for it, and only as long as needed."""
-    ahead = [Sent(d(n), n * 1_000_000, n % 3) for n in range(9)]
-    lake.publish(*ahead)
-    lake.run()
-    assert [line["ids"] for line in lake.said("remembers what landed")] == [0]
-    behind = [Sent(d(n), n * 1_000_000 + 1, 3) for n in range(9)]
-    new = [Sent(d(100 + n), n * 1_000_000, 3) for n in range(9)]
-    lake.publish(*(record for pair in zip(behind, new, strict=True) for record in pair))
-    lake.run(batch_records=4)
-    assert [line["ids"] for line in lake.said("remembers what landed")] == [9]
-    assert lake.landed() == _rows(*ahead, *new)
-    assert lake.duplicates() == len(behind)
-
-
-@pytest.mark.parametrize("lake", ["map"], indirect=True)
-def test_a_clock_two_years_ahead_forgets_nothing_and_drops_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job starts with nothing pending; then what landed comes again. Then its clock is right, and it comes once more."""
-    resends = [replace(record, at=MS + 1) for record in FIRST if record.id.startswith("d.")]
-    lake.publish(*FIRST)
-    lake.run()
-    right, add_landed = time.time, MapIndex.add_landed
-
-    def then_resent(index: MapIndex, since: int) -> None:
-        add_landed(index, since)
-        lake.publish(*resends)
-
-    monkeypatch.setattr(MapIndex, "add_landed", then_resent)
-    with monkeypatch.context() as patched:
-        patched.setattr(time, "time", lambda: right() + 2 * 365 * 86_400)
-        lake.run(retention_days=30, maintenance_share=0.9)
-        assert len(lake.said("clocks disagree")) == 1
-    assert lake.landed() == _rows(*FIRST)
-    lake.run(retention_days=30, maintenance_share=0.9)
-    assert not lake.said("clocks disagree")
-    assert lake.landed() == _rows(*FIRST)
-    assert lake.duplicates() == 2 * len(resends)
 
 
 @ALSO_ARRAYS

@@ -1,4 +1,4 @@
-"""Tables and checkpoint on `s3a://`: kills, exact rows, and another reader."""
+"""Tables and checkpoint on `s3a://`: two drivers at once, exact rows, and another reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,8 +28,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 LAKE = f"s3a://{BUCKET}/lake"
 CHECKPOINT = f"s3a://{BUCKET}/checkpoint"
-# Where a job is killed.
-KILLS = ("events being written", "events written", "quarantine written", "batch written")
 
 
 @pytest.fixture
@@ -49,42 +47,13 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(
-    bench: Bench,
-    s3: S3,
-    class_path: Path,
-    *,
-    once: bool = False,
-    checkpoint: str = CHECKPOINT,
-    variables: Mapping[str, str] | None = None,
-) -> Lander:
+def start(bench: Bench, s3: S3, class_path: Path, checkpoint: str, *, once: bool = False) -> Lander:
     job = Lander(
         bench.kafka, LAKE, checkpoint, once=once, batch_records=100_000 if once else 1_000, jars=class_path,
-        spark=json.dumps(s3.spark), variables=variables or s3.environment,
+        spark=json.dumps(s3.spark), variables=s3.environment,
     )  # fmt: skip
     bench.jobs.append(job)
     return job
-
-
-@pytest.mark.full
-def test_kills(bench: Bench, s3: S3, class_path: Path) -> None:
-    send_now(bench.kafka, bench.sent, 8_000, resend_every=100)
-    for point in KILLS:
-        job = start(bench, s3, class_path)
-        if point == "events being written":
-            job.next("batch begins")
-            before = set(s3.keys("lake/events/day="))
-            await_true(
-                lambda before=before: set(s3.keys("lake/events/day=")) != before, "a file of the events table", job
-            )
-        else:
-            job.next(point)
-        job.kill()
-    last = start(bench, s3, class_path, once=True)
-    assert last.wait() == 0, last.tail()
-    check_landed(s3.mirror("lake", bench.folder), bench.sent)
-    assert read(s3) == expected(bench.sent)
-    assert not [key for key in s3.keys("checkpoint/") if "draft" in key]
 
 
 @pytest.mark.full
@@ -92,7 +61,7 @@ def test_of_two_jobs_that_start_at_once_one_goes_on(bench: Bench, s3: S3, class_
     """They make the tables, claim them and land at the same time; only conditional writes keep their commits apart."""
     send_now(bench.kafka, bench.sent, 8_000, resend_every=100)
     places = [f"{CHECKPOINT}-{name}" for name in "ab"]
-    jobs = dict(zip(places, [start(bench, s3, class_path, checkpoint=place) for place in places], strict=True))
+    jobs = dict(zip(places, [start(bench, s3, class_path, place) for place in places], strict=True))
     for job in jobs.values():
         job.next("starting")
     any_job = next(iter(jobs.values()))
@@ -105,28 +74,40 @@ def test_of_two_jobs_that_start_at_once_one_goes_on(bench: Bench, s3: S3, class_
     goes_on.next("landed")
     goes_on.terminate()
     assert goes_on.wait() == 0, goes_on.tail()
-    last = start(bench, s3, class_path, once=True, checkpoint=where)
+    last = start(bench, s3, class_path, where, once=True)
     assert last.wait() == 0, last.tail()
     check_landed(s3.mirror("lake", bench.folder), bench.sent)
     assert read(s3) == expected(bench.sent)
 
 
-class Deaf(BaseHTTPRequestHandler):
-    """A server of S3's protocol that ignores If-None-Match: it passes everything else on."""
+class Proxy(BaseHTTPRequestHandler):
+    """A server of S3's protocol. For the bucket `deaf` it ignores If-None-Match, and for the bucket `busy` it answers 409 to each
+    conditional write but for the tenth of `9.json`.
+    """
 
     endpoint: str
-    ignored = "if-none-match"
+    answered: Counter[str]
     protocol_version = "HTTP/1.1"
 
     def pass_on(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        headers = {name: value for name, value in self.headers.items() if name.lower() != self.ignored}
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = dict(self.headers.items())
+        path, name = self.path.partition("?")[0], self.path.partition("?")[0].rpartition("/")[2]
+        if path.startswith("/deaf/"):
+            headers = {header: value for header, value in headers.items() if header.lower() != "if-none-match"}
+        if path.startswith("/busy/") and "If-None-Match" in self.headers:
+            self.answered[name] += 1
+            if (name, self.answered[name]) != ("9.json", 10):
+                self.answer(409, [], b"<Error><Code>ConditionalRequestConflict</Code><Message>wait</Message></Error>")
+                return
         with closing(HTTPConnection(self.endpoint.removeprefix("http://"))) as onward:
-            onward.request(self.command, self.path, self.rfile.read(length), headers)
-            answer = onward.getresponse()
-            body = answer.read()
-        self.send_response_only(answer.status)
-        for name, value in answer.getheaders():
+            onward.request(self.command, self.path, body, headers)
+            told = onward.getresponse()
+            self.answer(told.status, told.getheaders(), told.read())
+
+    def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
             if name.lower() not in {"connection", "transfer-encoding", "content-length"}:
                 self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
@@ -139,46 +120,18 @@ class Deaf(BaseHTTPRequestHandler):
         pass
 
 
-class Busy(Deaf):
-    """A server that answers 409 to each conditional write, but for the tenth of `9.json`."""
-
-    answered: Counter[str]
-    ignored = ""
-
-    def do_PUT(self) -> None:
-        name, conditional = self.path.partition("?")[0].rpartition("/")[2], "If-None-Match" in self.headers
-        self.answered[name] += conditional
-        goes_through = {"9.json": 10}.get(name)
-        if not conditional or not name.endswith(".json") or self.answered[name] == goes_through:
-            return self.pass_on()
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        body = b"<Error><Code>ConditionalRequestConflict</Code><Message>another is under way</Message></Error>"
-        self.send_response_only(409)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Type", "application/xml")
-        self.end_headers()
-        self.wfile.write(body)
-        return None
-
-
 def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
     """A second driver cannot overwrite a commit. A server that ignores the condition is found out at the start."""
-    s3.make_bucket("deaf")
-    s3.make_bucket("busy")
-    deaf = type("DeafTo", (Deaf,), {"endpoint": s3.endpoint})
 
-    class BusyTo(Busy):
+    class To(Proxy):
         endpoint, answered = s3.endpoint, Counter[str]()
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), deaf) as server, ThreadingHTTPServer(("127.0.0.1", 0), BusyTo) as other:
-        for each in (server, other):
-            threading.Thread(target=each.serve_forever, daemon=True).start()
-        options = {
-            **s3.spark,
-            "spark.hadoop.fs.s3a.path.style.access": "true",
-            "spark.hadoop.fs.s3a.bucket.deaf.endpoint": f"http://127.0.0.1:{server.server_address[1]}",
-            "spark.hadoop.fs.s3a.bucket.busy.endpoint": f"http://127.0.0.1:{other.server_address[1]}",
-        }
+    with ThreadingHTTPServer(("127.0.0.1", 0), To) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = {**s3.spark, "spark.hadoop.fs.s3a.path.style.access": "true"}
+        for bucket in ("deaf", "busy"):
+            s3.make_bucket(bucket)
+            options[f"spark.hadoop.fs.s3a.bucket.{bucket}.endpoint"] = f"http://127.0.0.1:{server.server_address[1]}"
         variables = {
             **os.environ, **s3.environment, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1",
             "JDK_JAVA_OPTIONS": QUICK_START, "PYTHONPATH": os.pathsep.join(sys.path),
@@ -186,7 +139,6 @@ def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
         program = [sys.executable, "-m", "tests.lake.conditional_writes", str(class_path), json.dumps(options)]
         done = subprocess.run(program, env=variables, capture_output=True, text=True, check=False)
         server.shutdown()
-        other.shutdown()
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert "the server ignores If-None-Match: a second driver could overwrite its commits" in said.pop("deaf")
@@ -195,23 +147,10 @@ def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
         "after 409": "written", "409 and another's": "FileAlreadyExistsException", "always 409": said["always 409"],
     }  # fmt: skip
     assert "written" not in said["always 409"]
-    assert (BusyTo.answered["9.json"], BusyTo.answered["10.json"]) == (11, 10), "it is tried ten times"
+    assert (To.answered["9.json"], To.answered["10.json"]) == (11, 10), "it is tried ten times"
     of_commit = [line for line in s3.log.read_text().splitlines() if "_delta_log/00000000000000000000.json" in line]
     assert not [line for line in of_commit[:2] if "HEAD" in line], "nobody looks first: the server decides"
     assert any(" 412 " in line and "PUT" in line for line in of_commit)
-
-
-@pytest.mark.full
-def test_the_role_of_a_service_account_is_enough(
-    bench: Bench, s3: S3, class_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    send_now(bench.kafka, bench.sent, 500)
-    job = start(bench, s3, class_path, once=True, variables=s3.web_identity)
-    assert job.wait() == 0, job.tail()
-    assert read(s3) == expected(bench.sent)
-    assert '"POST / HTTP/1.1" 200' in s3.log.read_text(), "the role's keys came from STS"
 
 
 def read(s3: S3) -> set[tuple[object, ...]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.settings import LogSettings, load
-from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings, location
+from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.spark import engine
 from headrace_lake.spark.engine import ZSTD_LEVEL, session_options, web_identity
 
@@ -70,12 +70,6 @@ def test_a_checkpoint_is_found_inside_the_lake_through_a_link(tmp_path: Path) ->
         LakeSettings(path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "elsewhere" / "checkpoint"))
 
 
-def test_a_local_folder_becomes_absolute_and_a_url_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert location("lake/") == str(tmp_path / "lake")
-    assert location("s3a://bucket/lake/") == "s3a://bucket/lake"
-
-
 def test_the_process_exits_with_78_and_a_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headrace_lake", "--once"],
@@ -85,17 +79,6 @@ def test_the_process_exits_with_78_and_a_line() -> None:
     assert done.returncode == EXIT_CONFIG
     assert done.stderr.startswith("headrace_lake: HEADRACE_LAKE__TRIGGER: ")
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_options_for_spark_are_texts_and_secrets_may_be_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "secrets").write_text('{"spark.hadoop.fs.azure.account.key.a": "k"}\n')
-    monkeypatch.setenv("HEADRACE_LAKE__SPARK", '{"spark.x": true, "spark.y": 2, "spark.z": "s"}')
-    monkeypatch.setenv("HEADRACE_LAKE__SPARK_SECRETS_FILE", str(tmp_path / "secrets"))
-    lake = load(LakeProcessSettings).lake
-    assert lake.spark == {"spark.x": "true", "spark.y": "2", "spark.z": "s"}
-    assert {name: secret.get_secret_value() for name, secret in lake.spark_secrets.items()} == {
-        "spark.hadoop.fs.azure.account.key.a": "k"
-    }
 
 
 @pytest.mark.parametrize("source", ["LAKE__SPARK", "spark-submit"])
@@ -142,21 +125,6 @@ def test_jars_that_come_too_late_are_refused(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as spark-submit sets it
     with pytest.raises(ConfigError, match="LAKE__JARS comes too late under spark-submit: name the jars there"):
         engine.session(LakeSettings(jars=tmp_path), LogSettings())
-
-
-@pytest.mark.parametrize("level", ["info", "debug"])
-def test_a_job_that_ends_logs_no_stack_of_py4j_unless_it_is_debugged(level: str) -> None:
-    said = (
-        "import logging; from headrace_lake import __main__ as entry; entry._land = lambda *_: None; status = entry.main();"
-        "exec(compile('logging.error(\"said\")', 'py4j/java_gateway.py', 'exec'));"
-        "exit(status or not logging.getLogger('py4j.clientserver').isEnabledFor(logging.ERROR))"
-    )
-    variables = {"HEADRACE_LOG__LEVEL": level, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", said], env={**os.environ, **variables}, capture_output=True, check=False
-    )
-    assert done.returncode == (level != "debug"), done.stderr
-    assert (b'"event": "said"' in done.stderr) == (level == "debug")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -71,16 +71,6 @@ def test_a_hole_stops_the_job(lost: int) -> None:
         log_of(files).latest()
 
 
-def test_a_hole_that_comes_later_is_noticed_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = Files(0, 1)
-    log = log_of(files)
-    log.latest()
-    files.texts |= Files(3).texts
-    monkeypatch.setattr("headrace_lake.tables.transaction_log._AWAY", 0.0)
-    with pytest.raises(HaltError, match="lacks the commit 2, though it has 3"):
-        log.latest()
-
-
 def test_checkpoints_of_another_form_do_not_make_the_log_begin_anew() -> None:
     files = Files(10, 11)
     files.texts["00000000000000000010.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet"] = ""

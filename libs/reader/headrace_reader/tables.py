@@ -33,7 +33,6 @@ from headrace_lake.tables.properties import (
 from headrace_reader.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 
 TABLES: Final = ("batches", "events", "quarantine", "duplicates", "gaps", "erasures")
-_EXPLAIN: Final = re.compile(r"\s*explain\s+(analyze\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
 _TYPES: Final = {
     "string": "VARCHAR",
     "long": "BIGINT",
@@ -48,9 +47,6 @@ _TYPES: Final = {
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
 }
-
-_FOREIGN: Final = re.compile(r"(?<=/)[a-z][a-z0-9+.-]*:/")
-"""Where the address of a file begins that lies outside its table: deltalake appends it to the table's own."""
 
 _EMPTY: Final = {
     "gaps": """reason varchar, topic varchar, topic_id varchar, "partition" bigint, "from" bigint, "to" bigint, "rows" bigint,
@@ -76,9 +72,6 @@ _RECORDS: Final = """
     union all select 'duplicates', topic_id, "partition", "offset", event_id from duplicates
     union all select 'erasures', topic_id, "partition", unnest(offsets), null from erasures"""
 """Our own view, which says where the record of a place is."""
-
-_KEYWORDS: Final = re.compile(r"(?<![\w\"])(?:offset|to)(?![\w\"])", re.IGNORECASE)
-"""Columns of ours that SQL has as words."""
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -172,7 +165,6 @@ def _of_files(columns: list[tuple[str, str]], files: list[str], partitioned_by: 
 
 def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table: DeltaTable) -> str:
     """Returns a query for the rows that deltalake reads."""
-    _refuse_clone(path, table.file_uris())
     try:
         connection.register(f"{name}_in_the_store", table.to_pyarrow_dataset())
     except Exception as error:
@@ -190,22 +182,9 @@ def _comment(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable
 
 
 def _files(path: Path, table: DeltaTable) -> list[str]:
-    """Returns the files that the table's log lists. deltalake writes their folder as in a URL. Raises `CommandError` if one lies
-    elsewhere.
-    """
-    files = table.file_uris()
-    _refuse_clone(str(path), files)
+    """Returns the files that the table's log lists. deltalake writes their folder as in a URL."""
     root = len(table.table_uri.removeprefix("file://"))
-    return [str(path / uri.removeprefix("file://")[root:]) for uri in files]
-
-
-def _refuse_clone(path: str, files: Sequence[str]) -> None:
-    if foreign := next(filter(None, (_FOREIGN.search(uri) for uri in files)), None):
-        raise CommandError(
-            f"The table {path} cannot be read: it is a clone, whose files belong to another table"
-            f" ({foreign.string[foreign.start() :]}). Query it with Spark, or copy its rows into a new table"
-            " (CREATE TABLE … AS SELECT)."
-        )
+    return [str(path / uri.removeprefix("file://")[root:]) for uri in table.file_uris()]
 
 
 def _refuse_strange(path: str, table: DeltaTable) -> None:
@@ -271,34 +250,19 @@ def told(sql: str) -> Iterator[None]:
     try:
         _only_reads(sql)
         yield
-    except duckdb.ParserException as error:
-        raise CommandError(first_line(str(error)) + _about_keywords(sql)) from error
     except (duckdb.Error, OverflowError) as error:  # an interval that Python does not have
         said = re.sub(r' Did you mean "_\w*"\?', "", first_line(str(error)))  # names of ours, which nobody should ask
         raise CommandError(without_secrets(said)) from error
-
-
-def _about_keywords(sql: str) -> str:
-    """Returns the advice about our columns that are words of SQL."""
-    words = sorted({word.lower() for word in _KEYWORDS.findall(sql)})
-    return f" Words of SQL that are columns need quotes: {', '.join(map(quoted, words))}." if words else ""
 
 
 def _only_reads(sql: str) -> None:
     statements = duckdb.extract_statements(sql)
     if len(statements) != 1:
         raise CommandError(f"One query at a time, not {len(statements)}.", status=2)
-    kind = statements[0].type
-    if kind == duckdb.StatementType.EXPLAIN:
-        explained = _EXPLAIN.sub("", sql, count=1)
-        if explained == sql:
-            raise CommandError("A comment within EXPLAIN is not understood: leave it out.", status=2)
-        return _only_reads(explained)
-    if kind != duckdb.StatementType.SELECT:
+    if (kind := statements[0].type) != duckdb.StatementType.SELECT:
         raise CommandError(
             f"Only queries are allowed, not {kind.name}: the landing job alone writes the lake.", status=2
         )
-    return None
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
