@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import pytest
 from headrace_common.record import native
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tests.common.kafkaless import ENVELOPE
 from tests.forward.driving import NOW_MS, PEER, TIME, Mode, Outcome, drive, encode, event_time, message, pack, session
 from tests.fuzz.chance import flat
-from tests.fuzz.subjects import FORWARD_LIMITS, made
+from tests.fuzz.subjects import made
 from tests.native import needs_native, using
 from tests.tiers import sized
 
@@ -26,6 +26,12 @@ pytestmark = needs_native
 
 KNOWN = b"\x93\xa1t\xa3\x92\x01\x80\x81\xa5chunk\xa1k"
 """A plain message. After it the core makes all events of another in one call, if it has the same tag."""
+
+
+SMALL: Final = {
+    "frame_bytes": 4096, "event_bytes": 1024, "inflated_bytes": 8192, "frame_events": 20, "depth": 8, "tag_bytes": 64,
+    "chunk_bytes": 64, "option_bytes": 1024,
+}  # fmt: skip
 
 
 def check(data: bytes, **limits: Any) -> Outcome:
@@ -43,7 +49,7 @@ def plain(entry: bytes, **limits: int) -> int:
     return read
 
 
-@pytest.mark.parametrize("limits", [{}, FORWARD_LIMITS], ids=["usual limits", "small limits"])
+@pytest.mark.parametrize("limits", [{}, SMALL], ids=["usual limits", "small limits"])
 def test_what_the_fuzzer_makes(limits: dict[str, Any]) -> None:
     """To the byte, with the ids, in one call and in runs; the fuzzer itself compares what comes of the whole and of pieces."""
     for number in range(sized(150, 1500, 5000)):

@@ -11,7 +11,7 @@ import gc
 import sys
 import time
 
-from tests.fuzz.running import failures
+from tests.fuzz.judging import failures
 from tests.fuzz.subjects import PROTOCOLS
 
 SHOWN = 3

@@ -1,9 +1,10 @@
-"""Compares what the product makes of a conversation with the truth about it."""
+"""Runs inputs by their numbers, and compares what the product makes of a conversation with the truth about it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -11,27 +12,19 @@ import msgpack
 import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import Message
 
-from tests.courier import driving as courier
 from tests.driving import NOW_MS, Seen
 from tests.forward import driving as forward
-from tests.fuzz.chance import Chance, flat
-from tests.fuzz.mutation import cuts, pieces
+from tests.fuzz.chance import Chance
+from tests.fuzz.mutation import cuts
+from tests.fuzz.subjects import PROTOCOLS, Subject, made
 from tests.fuzz.truth import RANDOM, Like, Part, Told, login, source, tree
-from tests.fuzz.truth import courier as courier_truth
-from tests.fuzz.truth import forward as forward_truth
-from tests.fuzz.truth import logjam as logjam_truth
-from tests.fuzz.truth import lumberjack as lumberjack_truth
-from tests.fuzz.truth import segment as segment_truth
-from tests.logjam import driving as logjam
-from tests.lumberjack import driving as lumberjack
-from tests.segment import instant
 
-Heard = tuple[Sequence[Part], list[Any], str | None]
-"""Parts, replies, and what closed the connection, as in `Told`."""
-Drive = Callable[[Told, Sequence[int]], Heard]
-Tell = Callable[[Chance], Told]
+ONE_BY_ONE: Final = 300
+"""Up to this many bytes are fed one by one as well, in every `SELDOM` input."""
+SELDOM: Final = 16
+
+# The truth
 
 
 def _part(made: Seen | Reject) -> Part:
@@ -41,47 +34,10 @@ def _part(made: Seen | Reject) -> Part:
     return Part(made.raw, made.id.decode(), made.subject, made.source, "", about, made.reason.value)
 
 
-def _heard(outcome: Any, replies: list[Any]) -> Heard:
-    return [*map(_part, outcome.flat)], replies, None if outcome.error is None else outcome.error.limit or ""
-
-
-def _of_bytes(drive: Callable[..., Any], replies: Callable[[Any], list[Any]]) -> Drive:
-    def heard(told: Told, at: Sequence[int]) -> Heard:
-        outcome = drive(pieces(flat(told.sent), at), **told.limits)
-        return _heard(outcome, replies(outcome))
-
-    return heard
-
-
-def _of_messages(told: Told, at: Sequence[int]) -> Heard:
-    found = logjam.driven(**told.limits)
-    for each in told.sent:
-        found.session.receive(Message(each, logjam.ROUTE, logjam.ADDRESS), NOW_MS)
-        for frame in found.turn():
-            found.store(frame)
-    return [*map(_part, found.flat)], [reply[1:] for reply in found.hear()], None
-
-
-def _of_writers(told: Told, at: Sequence[int]) -> Heard:
-    outcome = instant.drive(pieces(flat(told.sent), at), **told.limits)
-    levels = {reply.writer: reply.level for reply in outcome.said() if type(reply).__name__ == "DataAppended"}
-    parts, replies, closes = _heard(outcome, sorted(levels.items()))
-    return sorted(parts, key=lambda part: str(part.attributes["writer"])), replies, closes
-
-
-DRIVES: Final[Mapping[str, Drive]] = {
-    "forward": _of_bytes(forward.drive, lambda outcome: outcome.replies),
-    "forward_json": _of_bytes(forward.drive, lambda outcome: [orjson.loads(reply) for reply in outcome.replies]),
-    "lumberjack": _of_bytes(lumberjack.drive, lambda outcome: outcome.acks),
-    "courier": _of_bytes(courier.drive, lambda outcome: outcome.acknowledged),
-    "logjam": _of_messages,
-    "segment": _of_writers,
-}
-
-
-def untruths(told: Told, heard: Heard, ids: dict[Any, Any]) -> Iterator[str]:
+def untruths(
+    told: Told, parts: Sequence[Part], replies: list[Any], closes: str | None, ids: dict[Any, Any]
+) -> Iterator[str]:
     """How it differs from the truth. `ids`: those that were heard before, and what they were heard for."""
-    parts, replies, closes = heard
     if (closes, replies) != (told.closes, told.replies):
         yield f"closed by {closes!r} after {replies!r}, not by {told.closes!r} after {told.replies!r}"
     for due, found in zip_longest(told.parts, parts):
@@ -100,12 +56,17 @@ def untruths(told: Told, heard: Heard, ids: dict[Any, Any]) -> Iterator[str]:
                 yield f"{is_!r} is not {should!r}"
 
 
-def untrue(drive: str, told: Told, at: Sequence[int] = ()) -> str:
+def untrue(subject: Subject, told: Told, at: Sequence[int] = ()) -> str:
     """How what is made of a conversation, whole and in pieces, differs from the truth; "" if it does not."""
     ids: dict[Any, Any] = {}
     found: list[str] = []
-    for places in ((), at) if at else ((),):
-        found += untruths(told, DRIVES[drive](told, places), ids)
+    alone = range(1, len(told.sent))  # messages of a turn come by streams
+    for places in (alone,) if subject.messages else ((), at) if at else ((),):
+        outcome = subject.drive(told.sent, places, **told.limits)
+        parts = sorted(map(_part, outcome.flat), key=lambda part: str(part.attributes.get("writer")))
+        error = getattr(outcome, "error", None)  # Logjam ends no connection
+        closes = None if error is None else error.limit or ""
+        found += untruths(told, parts, subject.replies(outcome), closes, ids)
     return "\n".join(found)
 
 
@@ -125,35 +86,48 @@ def untrue_login(s: Chance) -> str:
     return "" if (said, events) == (pong, due) else f"{said} and {events}, not {pong} and {due}: {given} {ping!r}"
 
 
-def _telling(drive: str, tell: Tell) -> Callable[[Chance], str]:
-    def untruth(s: Chance) -> str:
-        told = tell(s)
-        return untrue(drive, told, cuts(len(flat(told.sent)), s))
-
-    return untruth
-
-
-def _logins(s: Chance) -> str:
-    return "\n".join(filter(None, (untrue_login(s) for _ in range(10))))
-
-
-TELLERS: Final[Mapping[str, Sequence[Callable[[Chance], str]]]] = {
-    "forward": (
-        *2 * (_telling("forward", forward_truth.told),),
-        _telling("forward_json", forward_truth.in_json),
-        _logins,
-    ),
-    "lumberjack": (_telling("lumberjack", lumberjack_truth.told),),
-    "courier": (_telling("courier", courier_truth.told),),
-    "logjam": (_telling("logjam", logjam_truth.told),),
-    "segment": (_telling("segment", segment_truth.told),),
-}
-
-
 def problem(protocol: str, seed: str) -> str:
     """How what comes of a conversation of this seed differs from the truth; "" if it does not."""
     s = Chance(f"{seed} told")
     try:
-        return s.choice(TELLERS[protocol])(s)
+        if protocol == "forward" and s.perhaps(0.25):
+            return "\n".join(filter(None, (untrue_login(s) for _ in range(10))))
+        subject = s.choice(PROTOCOLS[protocol])
+        told = subject.tell(s)
+        return untrue(subject, told, cuts(subject.length(told.sent), s))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+
+
+# Any bytes
+
+
+def failure_of(protocol: str, seed: str) -> str:
+    """How the input of a seed fails: by an exception, or because its pieces are something else than the whole, or what was told
+    is not the truth; "" if it does not.
+    """
+    subject, sent, chance = made(protocol, seed)
+    length = subject.length(sent)
+    at = cuts(length, chance)
+    if length <= ONE_BY_ONE and chance.randrange(SELDOM) == 0:
+        at = list(range(1, length))
+    failure = ""
+    try:
+        whole, split = (subject.comparable(subject.drive(sent, places)) for places in ((), at))
+        if whole != split:
+            failure = "its pieces are something else than the whole"
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        failure = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+    if failure:
+        parts = "\n".join(f"    {message!r}" for message in sent)
+        return f"{failure}\n  cut at {at}, of the messages\n{parts}"
+    untruth = problem(protocol, seed)
+    return f"is not the truth: {untruth}" if untruth else ""
+
+
+def failures(protocol: str, seed: int, numbers: range) -> Iterator[tuple[int, str]]:
+    """The numbers of the inputs that fail, and how."""
+    for number in numbers:
+        if failure := failure_of(protocol, f"{seed}-{number}"):
+            yield number, failure

@@ -1,4 +1,4 @@
-"""What is fuzzed: the machines of each protocol, with captures of real clients and conversations of which the truth is known."""
+"""What is fuzzed: the session of each protocol, with captures of real clients and conversations of which the truth is known."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import gzip
 import random
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from headrace_common.record.event import Reject
+import orjson
 from headrace_common.session.inflate import zstd
 from headrace_common.session.interface import Message
 from headrace_courier.wire import HEADER, PING, entry, evnt, jdat
 from headrace_forward.wire import EventTime
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
-from headrace_segment.wire.messages import MESSAGES as TODAYS
 
 from tests.courier import driving as courier
-from tests.driving import NOW_MS, without_chance
+from tests.driving import NOW_MS, Drive, without_chance
 from tests.forward import driving as forward
 from tests.forward.driving import Mode, encode
 from tests.fuzz.chance import Chance, Sent, flat
@@ -36,7 +35,6 @@ from tests.logjam import driving as logjam
 from tests.logjam import test_vectors as device
 from tests.lumberjack import driving as lumberjack
 from tests.segment import instant
-from tests.segment.decoding import fed_original, fed_today
 from tests.segment.recorded import EARLY, ORIGINAL, TODAY
 
 TESTS: Final = Path(__file__).parents[1]
@@ -57,23 +55,26 @@ def alone(messages: Sequence[bytes]) -> Sent:
 
 @dataclass(frozen=True)
 class Subject:
-    """One machine. `outcome`: what comes of messages that arrive in pieces cut at these places, which must not depend on
-    these; `length`: how many places there are to cut at. `tell`: tells a conversation.
+    """A session. `drive`: what comes of messages in pieces cut at these places, with these limits; `comparable`: what of that
+    must not depend on the places; `replies`: what of it the truth tells. `tell`: tells a conversation. `messages`: it is cut
+    between these alone.
     """
 
-    outcome: Callable[[Sent, Sequence[int]], Any]
+    drive: Callable[..., Any]
+    replies: Callable[[Any], list[Any]]
     corpus: Sent
     tell: Callable[[Chance], Told]
     changes: Sequence[Change] = ()
-    length: Callable[[Sent], int] = lambda sent: len(flat(sent))
+    comparable: Callable[[Any], Any] = lambda outcome: outcome.comparable()
+    messages: bool = False
+
+    def length(self, sent: Sent) -> int:
+        """How many places there are to cut at."""
+        return len(sent) if self.messages else len(flat(sent))
 
 
-def of_bytes(outcome: Callable[[Iterable[bytes]], Any]) -> Callable[[Sent, Sequence[int]], Any]:
-    return lambda sent, at: outcome(pieces(flat(sent), at))
-
-
-def of_session(drive: Callable[..., Any], **limits: Any) -> Callable[[Sent, Sequence[int]], Any]:
-    return of_bytes(lambda pieces: drive(pieces, **limits).comparable())
+def of_bytes(drive: Drive) -> Callable[..., Any]:
+    return lambda sent, at=(), **limits: drive(pieces(flat(sent), at), **limits)
 
 
 # Forward
@@ -102,20 +103,6 @@ def _packed_again(data: bytes, chance: random.Random) -> bytes:
     payload = chance.choice(ways)(body)
     option = {"chunk": "c", "compressed": chance.choice(("gzip", "zstd", "text"))}
     return b"\x93\xa1t" + forward.pack(payload) + forward.pack(option)
-
-
-FORWARD_LIMITS: Final[Mapping[str, Any]] = {
-    "frame_bytes": 4096, "event_bytes": 1024, "inflated_bytes": 8192, "frame_events": 20, "depth": 8, "tag_bytes": 64,
-    "chunk_bytes": 64, "option_bytes": 1024,
-}  # fmt: skip
-
-
-def _at_small_limits(pieces: Iterable[bytes]) -> Any:
-    """Whether something without an acknowledgement came before a fault depends on how much has arrived."""
-    outcome = forward.drive(pieces, **FORWARD_LIMITS)
-    assert all(part.raw for part in outcome.rejects)
-    assert len(outcome.replies) <= len(outcome.parts)
-    return outcome.comparable()[: None if outcome.error is None else 2]
 
 
 JSON = [
@@ -148,28 +135,12 @@ def _inflated_otherwise(data: bytes, chance: random.Random) -> bytes:
     return courier.payload(content, kind=chance.choice((b"JDAT", b"EVNT")), level=chance.choice((0, 1, 9)))
 
 
-COURIER_LIMITS: Final[Mapping[str, int]] = {
-    "frame_bytes": 4096, "event_bytes": 1024, "inflated_bytes": 16_384, "frame_events": 20, "depth": 5,
-    "connection_budget": 65_536, "process_budget": 131_072,
-}  # fmt: skip
-
-
-def _courier_at_small_limits(pieces: Iterable[bytes]) -> Any:
-    """Of a stream that is broken and too large, either may show first."""
-    *same, error, ignored, idle = courier.drive(pieces, **COURIER_LIMITS).comparable()
-    return same, error and error[2], ignored, idle
-
-
 # Lumberjack
 
 FRAMES = [
     window(2), window(3), window(1, 0x31), json_frame(1, lumberjack.document(1)), json_frame(2, lumberjack.document(2)),
     json_frame(0, b"{}"), pairs_frame(1, [(b"line", b"x"), (b"host", b"h")]), pairs_frame(1, []),
 ]  # fmt: skip
-LUMBERJACK_LIMITS: Final[Mapping[str, int]] = {
-    "frame_bytes": 1024, "event_bytes": 1024, "inflated_bytes": 4096, "window_events": 8, "pairs": 4, "key_bytes": 8,
-    "value_bytes": 64,
-}  # fmt: skip
 
 
 def _lumberjack() -> list[bytes]:
@@ -186,21 +157,21 @@ def _compressed_again(data: bytes, chance: random.Random) -> bytes:
 # Logjam
 
 
-def _logjam(**limits: Any) -> Callable[[Sent, Sequence[int]], Any]:
+def _turns(sent: Sent, turns: Sequence[int] = (), **limits: Any) -> logjam.Driven:
     """Its transport keeps messages whole: what may differ is how many the event loop reads in one turn."""
+    found = logjam.driven(**limits)
+    for start, end in zip((0, *turns), (*turns, len(sent)), strict=True):
+        for message in sent[start:end]:
+            found.session.receive(Message(message, logjam.ROUTE, logjam.ADDRESS), NOW_MS)
+        for frame in found.turn():
+            found.store(frame)
+        found.hear()
+    return found
 
-    def outcome(sent: Sent, turns: Sequence[int]) -> Any:
-        found = logjam.driven(**limits)
-        for start, end in zip((0, *turns), (*turns, len(sent)), strict=True):
-            for message in sent[start:end]:
-                found.session.receive(Message(message, logjam.ROUTE, logjam.ADDRESS), NOW_MS)
-            for frame in found.turn():
-                found.store(frame)
-            found.hear()
-        parts = sorted(repr(without_chance(part)) for part in found.flat)  # streams do not wait for each other
-        return parts, found.replies, found.ignored, found.session.status().idle
 
-    return outcome
+def _of_turns(found: logjam.Driven) -> Any:
+    parts = sorted(repr(without_chance(part)) for part in found.flat)  # streams do not wait for each other
+    return parts, found.replies, found.ignored, found.session.status().idle
 
 
 def _devices() -> Sent:
@@ -215,15 +186,15 @@ def _deflated_again(data: bytes, chance: random.Random) -> bytes:
 # Segments
 
 
-def _segment_session(pieces: Iterable[bytes], /, **limits: Any) -> Any:
+def _levels(outcome: instant.Conversation) -> list[tuple[bytes, int]]:
+    said = {reply.writer: reply.level for reply in outcome.said() if type(reply).__name__ == "DataAppended"}
+    return sorted(said.items())
+
+
+def _of_writers(outcome: instant.Conversation) -> Any:
     """A fault that shows only when a request has its turn ends a conversation of which more or less is answered by then. Of two
-    writers with the same fault, either may be the first. Of the original dialect, all that is published is in the segments.
+    writers with the same fault, either may be the first.
     """
-    store = instant.InstantStore()
-    outcome = instant.drive(pieces, store=store, **limits)
-    if outcome.messages is not TODAYS:
-        stored = sum(len(store.content(name)) for name in store.fold.segments)
-        assert stored == sum(8 + len(part.raw if isinstance(part, Reject) else part.value) for part in outcome.flat)
     return outcome.comparable() if outcome.error is None else (NUMBER.sub("", str(outcome.error)), outcome.error.limit)
 
 
@@ -232,39 +203,36 @@ def _conversations(vectors: Mapping[str, Mapping[str, Any]]) -> Sent:
 
 
 _ORIGINAL, _TODAY = (partial(segment_truth.told, dialects=(today,)) for today in (False, True))
+_FORWARD: Final = of_bytes(forward.drive)
 
 PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "forward": [
-        *(
-            Subject(outcome, alone(_forward()), forward_truth.told, (_packed_again,))
-            for outcome in (of_session(forward.drive), of_bytes(_at_small_limits))
-        ),
-        Subject(of_session(forward.drive), alone(_json()), forward_truth.in_json),
+        Subject(_FORWARD, lambda made: made.replies, alone(_forward()), forward_truth.told, (_packed_again,)),
+        Subject(_FORWARD, lambda made: [*map(orjson.loads, made.replies)], alone(_json()), forward_truth.in_json),
     ],
     "lumberjack": [
         Subject(
-            of_session(lumberjack.drive, **limits), alone(_lumberjack()), lumberjack_truth.told, (_compressed_again,)
-        )
-        for limits in ({}, LUMBERJACK_LIMITS)
+            of_bytes(lumberjack.drive), lambda made: made.acks, alone(_lumberjack()), lumberjack_truth.told,
+            (_compressed_again,),
+        ),
     ],
     "courier": [
-        Subject(outcome, alone(_courier()), courier_truth.told, (_inflated_otherwise,))
-        for outcome in (of_session(courier.drive), of_bytes(_courier_at_small_limits))
+        Subject(
+            of_bytes(courier.drive), lambda made: made.acknowledged, alone(_courier()), courier_truth.told,
+            (_inflated_otherwise,),
+        ),
     ],
     "logjam": [
-        Subject(_logjam(**limits), _devices(), logjam_truth.told, (_deflated_again,), len)
-        for limits in ({}, {"event_bytes": 1500, "inflated_bytes": 3000, "frame_bytes": 2048, "depth": 5})
+        Subject(
+            _turns, lambda made: [reply[1:] for reply in made.replies], _devices(), logjam_truth.told, (_deflated_again,),
+            _of_turns, messages=True,
+        ),
     ],
     "segment": [
-        *(
-            Subject(of_bytes(partial(_segment_session, **limits)), _conversations(vectors), tell)
-            for limits in ({}, {"frame_bytes": 4096, "event_bytes": 11})
-            for vectors, tell in ((ORIGINAL, _ORIGINAL), (TODAY, _TODAY))
-        ),
-        Subject(of_bytes(fed_original), _conversations(ORIGINAL), _ORIGINAL),
-        Subject(of_bytes(fed_today), _conversations({**TODAY, **EARLY}), _TODAY),
+        Subject(of_bytes(instant.drive), _levels, _conversations(vectors), tell, comparable=_of_writers)
+        for vectors, tell in ((ORIGINAL, _ORIGINAL), ({**TODAY, **EARLY}, _TODAY))
     ],
-}
+}  # fmt: skip
 
 
 def made(protocol: str, seed: str) -> tuple[Subject, Sent, random.Random]:

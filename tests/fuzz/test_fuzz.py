@@ -15,8 +15,9 @@ from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
 
 from tests.driving import NOW_MS, PEER
-from tests.fuzz import __main__, growth, judging, running
-from tests.fuzz.chance import Sent, flat
+from tests.fuzz import __main__, growth, judging
+from tests.fuzz.chance import Chance, Sent, flat
+from tests.fuzz.mutation import cuts
 from tests.fuzz.subjects import PROTOCOLS, Subject, alone, made
 from tests.fuzz.truth import Told, lumberjack, spelled
 from tests.fuzz.truth.limits import LIMITS, Limit
@@ -30,13 +31,15 @@ MUTANTS = mutants(Path(__file__).with_name("mutants.toml"))
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_any_input_is_the_same_whole_and_in_pieces(protocol: str) -> None:
-    failed = next(running.failures(protocol, SEED, range(sized(200, 2_000, 100_000))), None)
+    failed = next(judging.failures(protocol, SEED, range(sized(200, 2_000, 100_000))), None)
     assert failed is None, failed
 
 
-@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{limit.drive}: {limit.name}")
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{limit.protocol}: {limit.name}")
 def test_a_limit_is_where_it_should_be(limit: Limit) -> None:
-    assert [judging.untrue(limit.drive, limit.told(over)) for over in (0, 1)] == ["", ""]
+    for over in (0, 1):
+        told, subject = limit.told(over), PROTOCOLS[limit.protocol][0]
+        assert judging.untrue(subject, told, cuts(subject.length(told.sent), Chance(limit.name))) == ""
 
 
 @pytest.mark.parametrize("place", ["id", "ephemeral_id", "beat", "dataset", "path"])
@@ -71,8 +74,8 @@ def test_time_is_linear_and_what_is_held_is_counted(growing: growth.Growing) -> 
 def test_the_truth_tells_a_mutant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "NATIVE", None)  # it is no mutant
     with mutated(mutant):
-        limits = [limit.told(over) for limit in LIMITS if limit.drive == mutant.protocol for over in (0, 1)]
-        found = (judging.untrue(mutant.protocol, told) for told in limits)
+        limits = [limit.told(over) for limit in LIMITS if limit.protocol == mutant.protocol for over in (0, 1)]
+        found = (judging.untrue(PROTOCOLS[mutant.protocol][0], told) for told in limits)
         more = (judging.problem(mutant.protocol, f"{SEED}-{number}") for number in range(200))
         assert any(chain(found, more))
 
@@ -111,7 +114,7 @@ def test_a_number_is_an_input(protocol: str) -> None:
 def test_a_failure_is_a_status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["fuzz", "--protocol", "courier", "--inputs", "3"])
     assert __main__.main() == 0
-    subject = Subject(outcome, alone([b"\xff\xff"]), lambda s: Told(alone([b"\xff\xff"])))
+    subject = Subject(outcome, list, alone([b"\xff\xff"]), lambda s: Told(alone([b"\xff\xff"])), comparable=bool)
     monkeypatch.setitem(PROTOCOLS, "courier", [subject])
     assert __main__.main() == 1
     assert "ZeroDivisionError: two of them" in capsys.readouterr().out

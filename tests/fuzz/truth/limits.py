@@ -36,7 +36,7 @@ END: Final = random.Random(1).randbytes(20_000).hex()
 class Limit(NamedTuple):
     """`tell`: tells what is so much beyond it (0: what fits), given why an event is none then, or "". `closes`: as in `Told`."""
 
-    drive: str
+    protocol: str
     name: str
     tell: Callable[[int, str], Told]
     limits: Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
