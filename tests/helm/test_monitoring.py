@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.helm.chart import CHART, ROOT, component, matches, of, one, rendered, scenario, values_of, workloads
+from tests.helm.chart import CHART, ROOT, component, of, one, rendered, scenario, values_of, workloads
 from tests.test_docs import alert_tests
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
@@ -36,16 +36,12 @@ def test_the_dashboard_is_what_grafana_reads() -> None:
 
 def test_monitors_find_every_part() -> None:
     objects = scenario("monitoring")
-    (monitor,) = of(scenario("openshift"), "PodMonitor")
+    (monitor,) = of(objects, "PodMonitor")
     (expression,) = monitor["spec"]["selector"]["matchExpressions"]
     scraped = {
         component(each) for each, pod in workloads(objects) if component(each) not in {"kafka", "topics", "test"}
     }
     assert set(expression["values"]) == scraped
-    (services,) = of(objects, "ServiceMonitor")
-    selector = services["spec"]["selector"]["matchLabels"]
-    found = {component(each) for each in of(objects, "Service") if matches(selector, each["metadata"]["labels"])}
-    assert found == scraped
 
 
 @pytest.mark.parametrize("name", ["monitoring", "shared-prometheus"])

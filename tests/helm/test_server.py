@@ -12,7 +12,7 @@ from tests.helm.cluster import Namespace, kubectl, namespace, pod_of
 
 pytestmark = [pytest.mark.requires("helm", "k8s"), pytest.mark.long]
 
-FOREIGN = {"PodMonitor", "PrometheusRule", "ServiceMonitor"}
+FOREIGN = {"PodMonitor", "PrometheusRule"}
 """Kinds whose operators are not in the cluster."""
 
 OURS = sorted({*SCENARIOS} - {"monitoring", "openshift", "shared-prometheus", "strict-network"})

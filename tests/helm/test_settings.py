@@ -110,15 +110,34 @@ def settings(values: str, part: str = "forward") -> dict[str, Any]:
     raise AssertionError(f"there is no {part}")
 
 
-def test_numbers_stay_numbers() -> None:
-    """Helm's own `toString` writes 16777216 as 1.6777216e+07."""
-    given = settings(
-        "receiverDefaults: {settings: {limits: {process_budget: 1073741824, drain_time: 0.5, connection_age: 86400}},"
-        " resources: {limits: {memory: 3Gi}}}"
-    )
-    assert given["HEADRACE_LIMITS__PROCESS_BUDGET"] == "1073741824"
-    assert given["HEADRACE_LIMITS__DRAIN_TIME"] == "0.5"
-    assert given["HEADRACE_LIMITS__CONNECTION_AGE"] == "86400"
+OVERRIDES = """
+    receiverDefaults: {settings: {limits: {connection_age: 300}, log: {level: debug}}, podLabels: {a: b}}
+    receivers: {forward: {settings: {limits: {connection_age: 0}, forward: {heartbeat: false}}}}
+    """
+WITHOUT_ZEROMQ = """
+    receiverDefaults: {settings: {listen: {trusted_proxies: 10.0.0.1}, tls: {minimum: "1.3"}}}
+    """
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "said"),
+    [
+        (  # Helm's own `toString` writes 16777216 as 1.6777216e+07
+            "forward",
+            "receiverDefaults: {settings: {limits: {process_budget: 1073741824, drain_time: 0.5, connection_age: 86400}},"
+            " resources: {limits: {memory: 3Gi}}}",
+            {"LIMITS__PROCESS_BUDGET": "1073741824", "LIMITS__DRAIN_TIME": "0.5", "LIMITS__CONNECTION_AGE": "86400"},
+        ),
+        ("forward", OVERRIDES, {"LIMITS__CONNECTION_AGE": "0", "FORWARD__HEARTBEAT": "false", "LOG__LEVEL": "debug"}),
+        ("courier", OVERRIDES, {"LIMITS__CONNECTION_AGE": "300"}),
+        ("forward", WITHOUT_ZEROMQ, {"LISTEN__TRUSTED_PROXIES": "10.0.0.1", "TLS__MINIMUM": "1.3"}),
+        ("logjam", WITHOUT_ZEROMQ, {"LISTEN__TRUSTED_PROXIES": None, "TLS__MINIMUM": None}),
+        ("lake", "lake: {settings: {lake: {spark: {spark.x: 1g}}}}", {"LAKE__SPARK": '{"spark.x":"1g"}'}),
+    ],
+)
+def test_a_part_is_told_its_own_settings_and_those_of_all(part: str, values: str, said: dict[str, str | None]) -> None:
+    given = settings(values, part)
+    assert {name: given.get(f"{PREFIX}{name}") for name in said} == said
 
 
 def test_text_stays_text() -> None:
@@ -128,33 +147,6 @@ def test_text_stays_text() -> None:
     values = {"receiverDefaults": defaults, "receivers": {"logjam": {"settings": {"logjam": {"allow": name}}}}}
     text = settings(yaml.safe_dump(values), "logjam")["HEADRACE_LOGJAM__ALLOW"]
     assert re.sub(r"\$(\$|\([A-Z_]+\))", lambda found: "$" if found[1] == "$" else "debug", text) == name
-
-
-def test_a_receiver_overrides_what_holds_for_all_with_nothing_too() -> None:
-    values = """
-    receiverDefaults: {settings: {limits: {connection_age: 300}, log: {level: debug}}, podLabels: {a: b}}
-    receivers: {forward: {settings: {limits: {connection_age: 0}, forward: {heartbeat: false}}}}
-    """
-    given = settings(values)
-    assert given["HEADRACE_LIMITS__CONNECTION_AGE"] == "0"
-    assert given["HEADRACE_FORWARD__HEARTBEAT"] == "false"
-    assert given["HEADRACE_LOG__LEVEL"] == "debug"
-    assert settings(values, "courier")["HEADRACE_LIMITS__CONNECTION_AGE"] == "300"
-
-
-def test_what_zeromq_lacks_is_for_the_others_alone() -> None:
-    values = """
-    receiverDefaults:
-      settings: {listen: {trusted_proxies: 10.0.0.1}, tls: {minimum: "1.3"}}
-    """
-    lacking = {"HEADRACE_LISTEN__TRUSTED_PROXIES", "HEADRACE_TLS__MINIMUM"}
-    assert lacking <= settings(values).keys()
-    assert not lacking & settings(values, "logjam").keys()
-
-
-def test_a_mapping_is_json() -> None:
-    given = settings("lake: {settings: {lake: {spark: {spark.x: 1g}}}}", "lake")
-    assert json.loads(given["HEADRACE_LAKE__SPARK"]) == {"spark.x": "1g"}
 
 
 @pytest.mark.parametrize("text", ["5m", "90s", "1.5h", "1500ms", "2 min", "7D", 30, 0.5])
@@ -182,7 +174,6 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
     ("values", "says"),
     [
         ("receiverDefaults.settings.kafka.ack_deadline=5", "kafka"),
-        ("receiverDefaults.settings.listen.port=5", "port"),
         ("receivers.forward.settings.forward.shared_key=open", "shared_key"),
         ("receivers.forward.secrets.forward.shared_key.secret=x", "key"),
         ("receivers.logjam.tls.existingSecret=x", "ZeroMQ has no TLS"),
@@ -192,7 +183,6 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         (f"{OWN},kafka.oauth.existingSecret=x", "a SASL security_protocol and sasl_mechanism OAUTHBEARER"),
         ("kafka.certificate.existingSecret=x", "Set kafka.enabled to false"),
         ("receivers.forward.tls.clientCa.existingSecret=x", "needs a certificate"),
-        ("lake.mode=operator", "mode"),
         ("lake.settings.lake.path=s3a://b/lake", "path and checkpoint go together"),
         ("lake.settings.lake.jars=/x", "jars"),
         ("receiverDefaults.resources.limits.memory=512Mi", "resources.limits.memory: 512Mi is below twice"),
@@ -221,12 +211,9 @@ OWN = "kafka.enabled=false,kafka.settings.bootstrap_servers=k:9092"
         (f"{OWN},networkPolicy.egress=true", "networkPolicy.kafka: "),
         (f"{OWN},kafka.oauth.ca.existingSecret=x", "kafka.oauth needs kafka.settings"),
         ("networkPolicy.clients[0].ipBlock.cidr=10.0.0.0", "cidr"),
-        ("monitoring.podMonitor=true,monitoring.serviceMonitor=true", "monitoring.podMonitor: "),
         ("monitoring.rules=true,monitoring.interval=2m", "monitoring.interval: 2m is too long"),
         # Helm takes a default away where the value is null
         ("receiverDefaults.replicas=null", "'replicas'"),
-        ("networkPolicy.enabled=null", "'enabled'"),
-        ("networkPolicy.operations=null", "'operations'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: str, says: str) -> None:

@@ -21,9 +21,6 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress (not .Values.kafka.enabled) (not .Values.networkPolicy.kafka) -}}
 {{- fail "networkPolicy.kafka: with egress true and kafka.enabled false, no pod reaches your brokers: give a rule for them." -}}
 {{- end -}}
-{{- if and .Values.monitoring.podMonitor .Values.monitoring.serviceMonitor -}}
-{{- fail "monitoring.podMonitor: with serviceMonitor, too, every pod is counted twice: choose one." -}}
-{{- end -}}
 {{- $interval := include "headrace.number" (dict "text" .Values.monitoring.interval "units" (dict "ms" 0.001 "s" 1 "m" 60 "h" 3600)) -}}
 {{- if and .Values.monitoring.rules (gt (float64 $interval) 60.0) -}}
 {{- fail (printf "monitoring.interval: %s is too long for monitoring.rules, which look at what grew within two minutes: at most 1m." .Values.monitoring.interval) -}}
