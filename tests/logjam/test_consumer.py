@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from headrace_logjam.wire import BodyLimits, split
 from tests.driving import NOW_MS, Seen, parts_of
 from tests.fuzz.subjects import made
 from tests.logjam.driving import event
-from tests.logjam.test_vectors import by_the_rule
 from tests.tiers import sized
 
 LIMITS = BodyLimits(1500, 1000, 5)
@@ -67,35 +65,11 @@ def marks(parts: list[Seen | Reject]) -> list[dict[str, Any]]:
     return [part.json for part in parts if isinstance(part, Seen) and part.headers["ce_type"].decode() == GAP_TYPE]
 
 
-@pytest.mark.parametrize("method", range(4))
-def test_an_event_is_the_same_at_every_consumer(method: int) -> None:
-    frames = published(1, b'{"started_ms":1700000000000}', method)
-    (part,) = Consumer().parts(frames)
-    assert isinstance(part, Seen)
-    assert part.id == by_the_rule(*frames)
-    assert part.source == "/logjam/device-1"
-    assert part.subject == "shop-production/logs.shop.production"
-    assert part.time == "2023-11-14T22:13:20.000Z"
-    assert part.attributes == {"device": 7, "sequence": 1, "created": CREATED, **START, "consumer": "us"}
-    assert part.value == b'{"started_ms":1700000000000}'
-
-
 def test_nothing_expires_and_nobody_is_answered() -> None:
     (frame,) = Consumer().send(published(1), published(2))
     assert frame.kept is KeepUntil.REFUSAL
     assert not frame.acknowledged
     assert frame.ordering_key == b"device-1/shop-production"
-
-
-def test_a_message_that_cannot_be_understood_keeps_its_number() -> None:
-    consumer = Consumer()
-    frames = published(2, b"no JSON")
-    _, part, _ = consumer.parts(published(1), frames, published(3))
-    assert isinstance(part, Reject)
-    assert part.reason is Reason.BAD_JSON
-    assert split(part.raw) == frames
-    assert json.loads(part.attributes) == {"device": 7, "sequence": 2, "created": CREATED, **START, "consumer": "us"}
-    assert consumer.lost == 0
 
 
 @pytest.mark.parametrize(

@@ -25,31 +25,20 @@ from tests.logjam.test_service import ACCEPTED, REFUSED, Logjam, connected, hear
 DEVICE = 77
 
 
-def test_all_but_meta_is_untouched_and_numbered() -> None:
-    publication = Publication(DEVICE, b"tcp://here:9606")
-    frames = event({"n": 1}, 3, device=5, sequence=99, created_ms=1234)
-    made = publication.message(frames, NOW_MS)
-    assert made[:3] == frames[:3]
-    assert decode_meta(made[3]) == Meta(3, DEVICE, 1234, 1)
-    assert decode_meta(publication.message(event({}), NOW_MS)[3]) == Meta(0, DEVICE, NOW_MS, 2)
-    beat = publication.heartbeat(NOW_MS)
-    assert beat[:3] == [b"heartbeat", b"tcp://here:9606", b"{}"]
-    assert decode_meta(beat[3]) == Meta(0, DEVICE, NOW_MS, 3)
-
-
-def test_what_is_stored_is_published_once_and_what_is_refused_is_not() -> None:
-    said: list[tuple[list[bytes], int]] = []
-    found = driven(publish=lambda frames, now_ms: said.append((list(frames), now_ms)))
-    good = [event({"n": n}) for n in range(3)]
+def test_what_is_stored_is_published_once_with_numbers_of_its_own_and_what_is_refused_is_not() -> None:
+    publication, said = Publication(DEVICE, b"tcp://here:9606"), []
+    found = driven(publish=lambda frames, now_ms: said.append(publication.message(frames, now_ms)))
+    good = [event({"n": n}, n, device=5, sequence=99, created_ms=1000 * n) for n in range(3)]
     found.send(*map(asking, good[:2]), asking(event(b"no JSON")), asking(good[2]))
     (frame,) = found.turn()
-    assert said == []
-    found.store(frame, 1)
-    assert said == [(good[0], NOW_MS)]
-    found.store(frame, 3)
-    assert said == [(each, NOW_MS) for each in good[:2]]
-    found.store(frame)
-    assert said == [(each, NOW_MS) for each in good]
+    for stored, published in ((0, 0), (1, 1), (3, 2), (None, 3)):
+        found.store(frame, stored)
+        assert [each[:3] for each in said] == [each[:3] for each in good[:published]]
+    metas = [decode_meta(each[3]) for each in said]
+    assert metas == [Meta(0, DEVICE, NOW_MS, 1), Meta(1, DEVICE, 1000, 2), Meta(2, DEVICE, 2000, 3)]
+    beat = publication.heartbeat(NOW_MS)
+    assert beat[:3] == [b"heartbeat", b"tcp://here:9606", b"{}"]
+    assert decode_meta(beat[3]) == Meta(0, DEVICE, NOW_MS, 4)
     assert [answer[2] for answer in found.hear()] == [b"202 Accepted"] * 2 + [b"400 Bad Request", b"202 Accepted"]
 
 

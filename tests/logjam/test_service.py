@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import itertools
 import random
+import signal
 import socket
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,15 +105,6 @@ async def test_a_req_socket_never_hears_its_answer_and_is_stored(
     await silent(client)
 
 
-async def test_push_and_pull(receiver: Logjam, context: zmq.asyncio.Context) -> None:
-    mark = uuid.uuid4().hex
-    client = connected(context, zmq.PUSH, receiver.pull_port)
-    for n in range(2000):
-        await client.send_multipart(event({"mark": mark, "n": n})[: 3 + n % 2])
-    await until(lambda: _count(receiver.kafka, mark, 2000), "all are stored")
-    assert [record.json["n"] for record in await events(receiver.kafka, mark)] == list(range(2000))
-
-
 async def _count(topics: KafkaSettings, mark: str, count: int) -> bool:
     return len(await events(topics, mark)) >= count
 
@@ -189,6 +183,56 @@ async def test_who_does_not_read_answers_stops_nobody(receiver: Logjam, context:
     client = connected(context, zmq.DEALER, receiver.port)
     await client.send_multipart(asking(event(marked())))
     assert await heard(client) == ACCEPTED
+
+
+async def test_what_clients_have_handed_over_is_stored_and_answered_though_the_service_stops(
+    topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
+) -> None:
+    """It stands still when they send. One of them goes on: it is not waited for. One comes too late: it waits for another."""
+    mark, count = uuid.uuid4().hex, 100
+    with Logjam(topics, tmp_path) as receiver:
+        await receiver.start()
+        pushes = [connected(context, zmq.PUSH, receiver.pull_port) for _ in range(8)]
+        dealers = [connected(context, zmq.DEALER, receiver.port) for _ in range(16)]
+        endless = connected(context, zmq.DEALER, receiver.port)
+
+        async def send(name: int, client: zmq.asyncio.Socket, n: int, *, asks: bool) -> None:
+            frames = event({"mark": mark, "n": f"{name}.{n}"})[: 4 if name < 16 else 3 + n % 2]
+            await client.send_multipart(asking(frames) if asks else frames)
+
+        async def talk() -> None:
+            for n in itertools.count():
+                await send(-1, endless, n, asks=True)
+                await asyncio.sleep(0.01)
+
+        clients = [*enumerate((*dealers, *pushes))]
+        for name, client in clients:
+            await send(name, client, 0, asks=False)
+        await until(lambda: _count(topics, mark, len(clients)), "all are there")
+        with stopped(receiver.pid):
+            talking = asyncio.create_task(talk())
+            for n in range(1, count):
+                for name, client in clients:
+                    await send(name, client, n, asks=name < 8)
+            receiver.signal(signal.SIGTERM)
+        await until(lambda: receiver.lines("stopping"), "it stops")
+        late = connected(context, zmq.PUSH, receiver.pull_port)
+        await late.send_multipart(event({"mark": mark, "n": "late"}))
+        for client in dealers[:8]:
+            for _ in range(1, count):
+                assert await heard(client) == ACCEPTED
+        assert await receiver.ended() == 0
+        talking.cancel()
+        heir = context.socket(zmq.PULL)
+        heir.bind(f"tcp://{HOST}:{receiver.pull_port}")
+        assert b"late" in (await heard(heir))[2]
+    stored = Counter(record.json["n"] for record in await events(topics, mark))
+    assert {stored.pop(f"{name}.{n}") for name, _ in clients for n in range(count)} == {1}
+    answers = 0
+    while await endless.poll(100):
+        assert await heard(endless) == ACCEPTED
+        answers += 1
+    assert 0 < answers <= len(stored)
 
 
 async def test_its_addresses_are_told(receiver: Logjam) -> None:

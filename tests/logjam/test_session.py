@@ -21,29 +21,6 @@ OTHER = b"\0\5\5\5\5"
 ELSEWHERE = b"cafe-production"
 
 
-def test_nothing_is_refused_before_quarantine_has_it() -> None:
-    found = driven()
-    found.send(asking(event(b"no JSON")))
-    (frame,) = found.turn()
-    assert found.hear() == []
-    found.store(frame)
-    assert found.hear() == [REFUSED]
-    assert found.said == ["refused"]
-
-
-def test_messages_of_one_turn_and_application_are_one_frame_and_are_answered_as_they_are_stored() -> None:
-    found = driven()
-    found.send(*(asking(event(b"no" if n == 1 else {"n": n})) for n in range(5)))
-    (frame,) = found.turn()
-    assert frame.acknowledged
-    found.store(frame, stored=2)
-    assert found.hear() == [ACCEPTED, REFUSED]
-    found.store(frame, stored=2)
-    assert found.hear() == []
-    found.store(frame)
-    assert found.hear() == [ACCEPTED] * 3
-
-
 def test_frames_of_one_turn_are_by_application() -> None:
     found = driven()
     found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)), asking(event({})), asking([b"broken"]))
@@ -67,26 +44,6 @@ def test_who_asks_and_who_does_not_keep_their_order_in_frames_of_their_own() -> 
     assert found.hear() == [ACCEPTED] * 2
 
 
-def test_answers_to_one_route_keep_its_order_and_routes_do_not_wait_for_each_other() -> None:
-    found = driven()
-    found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
-    found.send(asking(event({}, app_env=ELSEWHERE)), route=OTHER)
-    mine, elsewhere = found.turn()
-    found.store(elsewhere)
-    assert found.hear() == [(OTHER, ELSEWHERE, b"202 Accepted")]
-    found.store(mine)
-    assert found.hear() == [ACCEPTED, (ROUTE, ELSEWHERE, b"202 Accepted")]
-
-
-def test_a_ping_waits_for_what_was_sent_before_it() -> None:
-    found = driven()
-    found.send(asking(event({})), PINGED)
-    (frame,) = found.turn()
-    assert found.hear() == []
-    found.store(frame)
-    assert found.hear() == [ACCEPTED, PONG]
-
-
 @pytest.mark.parametrize(
     ("parts", "name"),
     [
@@ -108,30 +65,6 @@ def stuck(count: int = 1) -> tuple[Any, ...]:
     found.send(*(asking(event({"n": n})) for n in range(count)))
     (frame,) = found.turn()
     return found, frame
-
-
-def test_too_late_is_not_answered_and_is_stored_all_the_same() -> None:
-    found, frame = stuck(3)
-    found.turn(4.5)
-    found.store(frame)
-    assert found.hear() == []
-    assert len(found.flat) == 3
-    assert found.said == ["late"] * 3
-    assert found.session.status().idle
-
-
-def test_nothing_behind_a_late_one_takes_its_answer() -> None:
-    """A producer that counts answers would take the second one's for the first's."""
-    found, first = stuck()
-    found.turn(3)
-    found.send(asking(event({}, app_env=ELSEWHERE)))
-    (second,) = found.turn()
-    found.store(second)
-    assert found.hear() == []
-    found.turn(1.5)
-    found.store(first)
-    assert found.hear() == []
-    assert found.said == ["late", "late"]
 
 
 def test_a_route_begins_anew_after_a_late_one() -> None:
