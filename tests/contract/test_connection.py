@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,6 @@ from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import apart, events, now
-from tests.contract.waiting import PATIENCE
 
 pytestmark = pytest.mark.kafka
 
@@ -66,20 +64,6 @@ async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect,
         await other.receives(await other.send(values(2)))
     assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
     assert await events(receiver.kafka, behind[0]["mark"]) == []
-
-
-@pytest.mark.connection
-async def test_what_peers_provoke_does_not_fill_the_log(dialect: Dialect, strict: Receiver) -> None:
-    before = await strict.metric("connections_closed_total", why="protocol_error")
-    told = len(strict.lines("protocol error"))
-    began = time.monotonic()
-    for _ in range(40):
-        async with await ContractClient.connect(dialect, strict.address) as client:
-            await client.write(dialect.malformed)
-            await client.sees_end()
-    await strict.shows(before + 40, "connections_closed_total", why="protocol_error")
-    windows = 2 + (time.monotonic() - began) // 10  # 10 lines within 10 s
-    assert 1 <= len(strict.lines("protocol error")) <= told + 10 * windows
 
 
 @pytest.mark.connection
@@ -207,33 +191,6 @@ async def test_where_all_places_are_taken_the_longest_idle_makes_way(dialect: Di
     await strict.shows(0, "connections")
     async with await ContractClient.connect(dialect, strict.address) as client:
         await client.receives(await client.send(values(1)))
-
-
-@pytest.mark.shared
-@pytest.mark.connection
-async def test_an_old_connection_closes_between_frames(
-    dialect: Dialect, start: Receivers, stored_in: KafkaSettings
-) -> None:
-    """Nothing is lost and nothing is sent twice: whatever was complete is acknowledged before the end."""
-    receiver = await start(limits={"connection_age": 1.5})
-    mark = uuid.uuid4().hex
-    began = time.monotonic()  # before it connects: its age counts from when it was accepted
-    async with await ContractClient.connect(dialect, receiver.address) as client:
-        sent = 0
-        while not client.closed and time.monotonic() < began + PATIENCE:
-            try:
-                number = await client.send(values(3, mark, frame=sent))
-            except ConnectionError:
-                break
-            sent += 1
-            await client.waits_for(lambda number=number: number in client.acknowledged, PATIENCE)
-        await client.sees_end()
-        assert time.monotonic() - began > 1
-        assert client.acknowledged == list(range(len(client.acknowledged)))
-        assert sent - len(client.acknowledged) <= 1  # one may have been under way to a closed door
-    await receiver.shows(1, "connections_closed_total", why="age")
-    complete = {record.json["frame"] for record in await events(stored_in, mark)}
-    assert complete == set(client.acknowledged)
 
 
 @pytest.mark.shared

@@ -72,41 +72,30 @@ async def told_to_stop(
         yield number
 
 
-async def test_sigterm_acknowledges_what_is_pending_and_takes_no_more(
+async def test_sigterm_takes_clients_until_balancers_have_noticed_and_acknowledges_what_is_pending(
     dialect: Dialect, start: Receivers, kafka: EmbeddedKafka
 ) -> None:
-    receiver = await start(limits={"stop_delay": 0.3})
-    frame = values(20)
+    receiver = await start(limits={"stop_delay": 3})
+    pending, late = values(20), values(5)
     async with await ContractClient.connect(dialect, receiver.address) as client:
-        async with told_to_stop(receiver, client, kafka, frame) as number:
-            await until(lambda: receiver.lines("stopping"), "it stops")
+        async with told_to_stop(receiver, client, kafka, pending) as number:
+            await until(lambda: receiver.lines("not ready any more"), "it is told to stop")
             status, text = await receiver.get("/readyz")
             assert (status, "draining" in text) == (503, True)
+            other = await ContractClient.connect(dialect, receiver.address)
+            last = await other.send(late)
+            await until(lambda: receiver.lines("stopping"), "it stops")
             assert (await receiver.get("/livez"))[0] == 200
             assert receiver.exit_status() is None
             await client.hears_nothing(0.3)
         await client.receives(number)
+        async with other:
+            await other.receives(last)
     assert await receiver.ended() == 0
     assert receiver.lines("stopped")
     assert receiver.lines("connections cut") == []
-    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
-
-
-async def test_a_receiver_that_is_told_to_stop_takes_clients_until_balancers_have_noticed(
-    dialect: Dialect, start: Receivers
-) -> None:
-    receiver = await start(limits={"stop_delay": 3600})  # it does not end in this test
-    receiver.signal(signal.SIGTERM)
-    await until(lambda: receiver.lines("not ready any more"), "it is told to stop")
-    status, text = await receiver.get("/readyz")
-    assert (status, "draining" in text) == (503, True)
-    assert (await receiver.get("/livez"))[0] == 200
-    frame = values(5)
-    async with await ContractClient.connect(dialect, receiver.address) as client:
-        await client.receives(await client.send(frame))
-    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
-    assert receiver.exit_status() is None
-    receiver.kill()
+    for frame in (pending, late):
+        assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
 
 
 @pytest.mark.connection
@@ -159,17 +148,6 @@ async def _refused(receiver: Receiver) -> bool:
         return False
     writer.close()
     return False
-
-
-@pytest.mark.long
-@pytest.mark.connection
-async def test_a_client_that_does_not_go_away_does_not_keep_it(dialect: Dialect, start: Receivers) -> None:
-    receiver = await start(limits={"drain_time": 3600})  # it does not end because that is over
-    async with await ContractClient.connect(dialect, receiver.address) as client:
-        await client.receives(await client.send(values(1)))
-        receiver.signal(signal.SIGTERM)
-        await client.sees_end()  # half-closed: we may still send, and say nothing
-        assert await receiver.ended() == 0
 
 
 @pytest.mark.connection
