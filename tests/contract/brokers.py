@@ -21,7 +21,7 @@ from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.contract.embedded import EmbeddedKafka, cluster_at
+from tests.contract.embedded import EmbeddedKafka, answers
 from tests.contract.waiting import until, wait_for
 
 BROKERS: Final = 3
@@ -89,7 +89,7 @@ class _Node(EmbeddedKafka):
 
         def ready() -> bool:
             assert self.running, f"broker {self.number} ended: {self._log_tail()}"
-            return cluster_at(HOST, self.port) is not None
+            return answers(HOST, self.port)
 
         wait_for(ready, f"broker {self.number} answers")
 

@@ -1,33 +1,14 @@
-"""Courier, as log-courier speaks it: HELO, then payloads."""
+"""Courier, as log-courier speaks it: HELO, then payloads. JDAT; EVNT has tests of its own."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 
 import orjson
 from headrace_common.record.contract import Reason
 from headrace_courier.client import CourierClient
-from headrace_courier.wire import HEADER, NONCE_BYTES
 
 from tests.contract.dialect import Conversation, Dialect
-
-
-class CourierConversation(Conversation):
-    """JDAT; EVNT has tests of its own."""
-
-    client: CourierClient
-
-    def __init__(self) -> None:
-        super().__init__(CourierClient())
-
-    def retold(self, frame: bytes, mark: str, other: str) -> bytes:
-        """Events are always compressed."""
-        begin = frame.index(b"JDAT")
-        at = begin + HEADER.size + NONCE_BYTES
-        events = super().retold(zlib.decompress(frame[at:]), mark, other)
-        body = frame[begin + HEADER.size : at] + zlib.compress(events)
-        return frame[:begin] + HEADER.pack(b"JDAT", len(body)) + body
 
 
 class CourierDialect(Dialect):
@@ -39,8 +20,8 @@ class CourierDialect(Dialect):
     malformed = CourierClient.malformed
     added = frozenset({"@timestamp", "type"})
 
-    def conversation(self) -> CourierConversation:
-        return CourierConversation()
+    def conversation(self) -> Conversation:
+        return Conversation(CourierClient())
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         super().stream(record_headers)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from headrace_forward.session import ForwardSession
 
-from tests.driving import Seen
-from tests.forward.driving import NOW_MS, TIME, ack, drive, message, one_by_one, pack, parts_of, session
+from tests.forward.driving import NOW_MS, TIME, ack, drive, message, one_by_one, pack, session
 
 
 def encoded(chunk: bytes) -> bytes:
@@ -62,19 +61,3 @@ def test_no_chunk_no_reply_but_it_makes_way_and_is_remembered() -> None:
     driven.stored(first.ticket, 1, True)
     assert said(driven) == [ack("c")]
     assert driven.status().idle
-
-
-def test_held_follows_the_bytes_of_an_unfinished_message() -> None:
-    driven = session()
-    data = message(pack({"m": "x" * 1000}))
-    assert (driven.status().partial_bytes, driven.status().idle) == (0, True)
-    for at in range(len(data) - 1):
-        driven.receive(data[at : at + 1], NOW_MS)
-        assert at + 1 <= driven.status().partial_bytes <= 2 * (at + 1)
-        assert not driven.status().idle
-    driven.receive(data[-1:] + b"\x94\xa1t", NOW_MS)
-    assert 3 <= driven.status().partial_bytes <= 6
-    (frame,) = driven.frames()
-    assert frame.size >= len(data)
-    assert frame.received_ms == NOW_MS
-    assert [part.record["m"] for part in parts_of(frame) if isinstance(part, Seen)] == ["x" * 1000]

@@ -159,14 +159,6 @@ def test_a_client_that_says_nothing_is_a_heartbeat() -> None:
         client.session.eof()
 
 
-def test_after_the_login_offsets_count_from_the_connections_start() -> None:
-    client = Client(**SECURED)
-    login = client.ping()
-    client.send(login + GOOD + b"\x05")
-    assert client.error is not None
-    assert client.error.offset == len(login) + len(GOOD)
-
-
 @given(st.binary(max_size=120), st.integers(1, 40))
 @settings(max_examples=examples(2000))
 def test_nothing_gets_past_the_login(noise: bytes, step: int) -> None:

@@ -58,17 +58,6 @@ def test_a_message_whose_tag_is_no_text_is_quarantined_and_acknowledged(tag: byt
     assert (outcome.events, outcome.replies) == ([], [ack("c")])
 
 
-MEANINGLESS = (NO_TIMESTAMP, deep(100), nested_keys(40), b"\xcb\x7f\xf8\0\0\0\0\0\0", b"\xa11")
-
-
-@pytest.mark.parametrize("value", MEANINGLESS, ids=short)
-def test_a_signal_that_means_nothing_is_none(value: bytes) -> None:
-    outcome = every_way(with_option(b"\x82\xa5chunk\xa1c\xadfluent_signal" + value))
-    assert outcome.error is None
-    assert [event.record for event in outcome.events] == [{"m": 1}]
-    assert outcome.replies == [ack("c")]
-
-
 @pytest.mark.parametrize("chunk", [NO_TIMESTAMP, deep(100), b"\xc3", b"\x80", pack(1.5), pack(TIME)], ids=short)
 def test_a_chunk_that_names_nothing_goes_to_quarantine_unanswered(chunk: bytes) -> None:
     data = with_option(b"\x81\xa5chunk" + chunk)
@@ -80,26 +69,11 @@ def test_a_chunk_that_names_nothing_goes_to_quarantine_unanswered(chunk: bytes) 
     assert outcome.unacknowledgeable
 
 
-@pytest.mark.parametrize(
-    "value", [NO_TIMESTAMP, deep(70), nested_keys(40), pack("\udcff"), b"\xcb\x7f\xf8\0\0\0\0\0\0"]
-)
-def test_an_entry_is_quarantined_whatever_else_the_option_holds(value: bytes) -> None:
-    option = b"\x82\xa5chunk\xa1c\xa1x" + value
-    outcome = every_way(b"\x94" + pack("t") + pack(TIME) + pack("no map") + option)
-    (reject,) = outcome.rejects
-    assert reject.reason.value == "bad_record"
-    assert outcome.replies == [ack("c")]
-
-
 def test_the_keys_of_an_option_may_be_encoded_in_any_way() -> None:
     for key in (b"\xd9\x05chunk", b"\xda\0\x05chunk", b"\xdb\0\0\0\x05chunk"):
         assert every_way(with_option(b"\x81" + key + b"\xa1c")).replies == [ack("c")]
     for key in (b"\xa6chunk2", b"\xa4chun", b"\xc4\x05chunk", b"\x91\xa5chunk", b"\xc7\x05\x01chunk"):
         assert every_way(with_option(b"\x81" + key + b"\xa1c")).replies == []
-
-
-def test_of_a_repeated_chunk_the_last_counts() -> None:
-    assert every_way(with_option(b"\x82\xa5chunk\xa1a\xa5chunk\xa1b")).replies == [ack("b")]
 
 
 TIMES = [b"\xd4\xfe\x01", b"\xc7\0\x80", NO_TIMESTAMP, deep(70), nested_keys(40), b"\xa11", b"\xc4\0", b"\xc2", b"\x80"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,9 +17,8 @@ from headrace_logjam import access
 from headrace_logjam.access import DOMAIN, Access, CurvePair
 from headrace_logjam.settings import LogjamSettings
 
-from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST
-from tests.contract.topic import events, own_topics
+from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 from tests.logjam.driving import asking, event
 from tests.logjam.test_service import ACCEPTED, Logjam, connected, heard, marked, silent
@@ -97,18 +94,6 @@ async def test_a_bug_while_one_is_judged_shuts_out_that_one_alone(
     guard.stop()
 
 
-@pytest.fixture(scope="module")
-def topics(kafka: EmbeddedKafka) -> KafkaSettings:
-    return own_topics(kafka.bootstrap)
-
-
-@contextlib.asynccontextmanager
-async def running(topics: KafkaSettings, folder: Path, **sections: Any) -> AsyncIterator[Logjam]:
-    with Logjam(topics, folder, **sections) as receiver:
-        await receiver.start()
-        yield receiver
-
-
 def curve(server: bytes, public: bytes, secret: bytes) -> dict[str, bytes]:
     return {"CURVE_SERVERKEY": server, "CURVE_PUBLICKEY": public, "CURVE_SECRETKEY": secret}
 
@@ -119,12 +104,13 @@ async def test_with_curve_the_name_of_the_key_is_the_source(
 ) -> None:
     server, secret = zmq.curve_keypair()
     known, stranger = zmq.curve_keypair(), zmq.curve_keypair()
-    section = {
+    section: dict[str, object] = {
         "curve_secret_key": secret.decode(),
         "curve_clients": json.dumps({"shop-1": known[0].decode()}),
         "allow": "127.0.0.1, 10.0.0.0/8",
     }
-    async with running(topics, tmp_path, logjam=section) as receiver:
+    with Logjam(topics, tmp_path, logjam=section) as receiver:
+        await receiver.start()
         body, other = marked(), marked()
         client = connected(context, zmq.DEALER, receiver.port, **curve(server, *known))
         await client.send_multipart(asking(event(body)))

@@ -16,7 +16,6 @@ from headrace_logjam.wire import Meta, decode_meta
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.stopping import stopped
-from tests.contract.topic import own_topics
 from tests.contract.waiting import until
 from tests.driving import NOW_MS
 from tests.logjam.driving import asking, driven, event
@@ -50,11 +49,6 @@ def test_of_a_frame_that_a_mistake_of_ours_spoiled_what_is_no_message_is_not_pub
     for frame in found.turn():
         found.session.stored(frame.ticket, 1, True)
     assert [each[2] for each in said] == [b'{"n":1}']
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: EmbeddedKafka) -> KafkaSettings:
-    return own_topics(kafka.bootstrap)
 
 
 @pytest.mark.kafka
