@@ -103,39 +103,6 @@ async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:
     assert await numbers_in(settings) == [0, 1, 2, 3]
 
 
-async def test_a_killed_broker_and_lost_answers_double_nothing(tmp_path: Path) -> None:
-    """Each batch is there once, under one identity, though Kafka was killed between its storing and its answer."""
-    with EmbeddedKafka(tmp_path / "kafka") as kafka:
-        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, request_timeout=5)
-        await ensure(settings, TOPICS)
-        async with producing(settings) as producer:
-            await send(producer, settings, 0)
-            lane = producer._lanes[TopicPartition(settings.events_topic, 0)]
-            before, real, lost = lane.identity, producer._client.send, [True] * 2
-
-            async def lossy(node: int, request: object) -> object:
-                answer = await real(node, request)
-                if lost:
-                    lost.pop()
-                    raise ConnectionResetError
-                return answer
-
-            producer._client.send = lossy
-            await send(producer, settings, 1)
-            flow = asyncio.create_task(_flow(producer, settings, 2, 60))
-            await asyncio.sleep(0)
-            await asyncio.to_thread(kafka.kill)
-            with EmbeddedKafka(kafka.folder, kafka.port, kafka.controller_port):
-                await asyncio.wait_for(flow, PATIENCE)
-                assert lane.identity == before
-                assert await numbers_in(settings) == list(range(60))
-
-
-async def _flow(producer: Producer, settings: KafkaSettings, first: int, end: int) -> None:
-    for number in range(first, end):
-        await send(producer, settings, number)
-
-
 async def test_batches_for_one_broker_share_a_request() -> None:
     broker = FakeBroker()
     producer = producer_of(broker)

@@ -5,9 +5,7 @@ The rules are in docs/architecture.md, "Publishing".
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,8 +20,6 @@ from headrace_common.publishing.topics import Topics
 
 REFUSALS_PER_BATCH: Final = 16
 """With more refused records than this in one batch, the topic is the problem, not the records."""
-
-RETRY_PAUSE: Final = 0.1
 
 OVERDUE: Final = "KAFKA__ACK_DEADLINE has passed"
 
@@ -55,7 +51,6 @@ class Delivery:
         self._producer = producer
         self._topics = topics
         self._metrics = metrics
-        self._clock: Callable[[], float] = asyncio.get_running_loop().time
 
     async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
         """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content.
@@ -85,20 +80,6 @@ class Delivery:
     def _mark(self, batch: Batch) -> None:
         """Marks the records of a batch that Kafka may have stored already."""
         self._metrics.events_republished.inc(batch.doubt())
-
-    async def _send(self, batch: Batch, deadline: float) -> None:
-        """Stores a batch as it is. If Kafka has forgotten us, sends it again under a new identity, marked if it is in doubt."""
-        while True:
-            try:
-                await self._producer.store(TopicPartition(batch.topic, batch.partition), batch.sealed(), deadline)
-                self._metrics.batches.inc()
-                return
-            except DeliveryError as error:
-                if error.in_doubt:
-                    self._mark(batch)
-                if error.policy is not DeliveryPolicy.RETRY or self._clock() >= deadline:
-                    raise
-            await asyncio.sleep(RETRY_PAUSE)
 
     async def _search(self, batch: Batch, policy: DeliveryPolicy, deadline: float) -> list[Refusal]:
         """Returns the refused records of a batch that failed with `policy`, found by halving; the others are stored.
@@ -135,9 +116,12 @@ class Delivery:
         if not self._fits(batch):
             return DeliveryPolicy.POISON
         try:
-            await self._send(batch, deadline)
+            await self._producer.store(TopicPartition(batch.topic, batch.partition), batch.sealed(), deadline)
         except DeliveryError as error:
-            if error.policy not in SUSPECT:
-                raise
-            return error.policy
+            if error.in_doubt:  # what is sent again has another identity
+                self._mark(batch)
+            if error.policy in SUSPECT:
+                return error.policy
+            raise
+        self._metrics.batches.inc()
         return None

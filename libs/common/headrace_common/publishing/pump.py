@@ -32,6 +32,9 @@ from headrace_common.publishing.rejects import batches, refusal, tell
 from headrace_common.publishing.topics import Topics
 from headrace_common.session.interface import UNTIL_DEADLINE, Frame, KeepUntil
 
+RETRY_PAUSE: Final = 0.1
+"""Seconds until records are sent again under another identity."""
+
 KEPT_PAUSE: Final = 5.0
 """Seconds until records that Kafka has refused are sent again, if they are kept."""
 
@@ -112,8 +115,8 @@ class Pump:
                     if failure is None:
                         break
                     await self._give_up(cycle, failure)
-                    if failure.policy is not DeliveryPolicy.RETRY and cycle.living():
-                        await self._keep(cycle, failure)
+                    if cycle.living():
+                        await self._pause(cycle, failure)
                 self._left_at = None
         except Exception:
             self._ended = True
@@ -314,8 +317,11 @@ class Pump:
         if overdue:
             self._queue.drop_abandoned()
 
-    async def _keep(self, cycle: Cycle, error: DeliveryError) -> None:
-        """Waits before refused records are sent again, as received now if their timestamps were refused. Later frames wait."""
+    async def _pause(self, cycle: Cycle, error: DeliveryError) -> None:
+        """Waits before records are sent again; as received now if their timestamps were refused. Later frames wait."""
+        if error.policy is DeliveryPolicy.RETRY:
+            await asyncio.sleep(RETRY_PAUSE)
+            return
         self._limited.warning("kept until Kafka takes it", partition=self.where.partition, problem=str(error))
         await asyncio.sleep(KEPT_PAUSE)
         if error.policy is DeliveryPolicy.CLOCK:
