@@ -32,8 +32,8 @@ STANDARD = sys.stdlib_module_names | {"compression"}  # of Python 3.14
 OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "selectors", "threading", "zmq"}
 LAYERS = ("wire", "session", "events", "client", "again")
 FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
-SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing", "yaml"}
-"""What no receiver imports by default: logins by tokens, Amazon's, certificates, processes, a file of settings."""
+SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing"}
+"""What no receiver imports by default: logins by tokens, Amazon's, certificates, processes."""
 PINS = ROOT / "release" / "pins.py"
 LINES = 400
 USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "again"}

@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 
 from headrace_common.operations import log as logs
@@ -36,7 +35,7 @@ def main() -> int:
     """Runs the command; returns the exit status."""
     arguments = _parser().parse_args()
     try:
-        settings = load(LakeProcessSettings, arguments.config)
+        settings = load(LakeProcessSettings)
     except ConfigError as error:
         print(f"headrace_lake: {error}", file=sys.stderr)
         return EXIT_CONFIG
@@ -73,7 +72,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(LakeProcessSettings)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", type=Path, help="YAML file with settings; the environment wins")
     parser.add_argument("--once", action="store_true", help="land what Kafka holds now, then end (for cron)")
     parser.add_argument(
         ACCEPT,

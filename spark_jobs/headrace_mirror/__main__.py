@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from pathlib import Path
 
 from headrace_common.operations import log as logs
 from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, ConfigError, HeadraceError
@@ -28,11 +27,10 @@ def main() -> int:
         epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(MirrorProcessSettings)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", type=Path, help="YAML file with settings; the environment wins")
     parser.add_argument("--once", action="store_true", help="catch up, then end")
     arguments = parser.parse_args()
     try:
-        settings = load(MirrorProcessSettings, arguments.config)
+        settings = load(MirrorProcessSettings)
     except ConfigError as error:
         print(f"headrace_mirror: {error}", file=sys.stderr)
         return EXIT_CONFIG

@@ -15,7 +15,7 @@ import pytest
 from headrace_common.operations import variables
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import ServiceSettings
-from headrace_common.operations.variables import PROTOCOLS, read_yaml
+from headrace_common.operations.variables import PROTOCOLS
 from headrace_common.protocol import installed
 from headrace_common.session.client import Client
 
@@ -101,22 +101,6 @@ PROTOCOL = replace(PROTOCOL, name={name!r})"""
     else:
         with pytest.raises(ConfigError, match="small letters and digits"):
             installed()
-
-
-def test_where_one_protocol_is_installed_a_file_may_have_sections_of_others(
-    named: dict[str, EntryPoint], tmp_path: Path
-) -> None:
-    """An image has one, and one file may configure all; what is like a section that is known is misspelt."""
-    file = tmp_path / "headrace.yaml"
-    file.write_text("forward: {}\nlogjam: {}\nkafak: {}\ncurier: {}\n")
-    for name in ("courier", "segment"):
-        named[name] = EntryPoint(name, f"headrace_{name}.protocol:PROTOCOL", PROTOCOLS)
-        with pytest.raises(ConfigError) as refused:
-            read_yaml(file)
-        if name == "courier":
-            assert str(refused.value).endswith("no section is called curier or kafak")
-        else:
-            assert str(refused.value).endswith("no section is called curier or forward or kafak or logjam")
 
 
 @pytest.mark.parametrize("module", [protocol.module for protocol in installed()])

@@ -1,4 +1,4 @@
-"""Settings from the environment, YAML and secret files, and what refuses to start."""
+"""Settings from the environment and from files of secrets, and what refuses to start."""
 
 from __future__ import annotations
 
@@ -32,12 +32,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.fixture
-def yaml(tmp_path: Path) -> Path:
-    return tmp_path / "headrace.yaml"
-
-
-def test_every_setting_has_a_description_and_a_section_that_yaml_knows() -> None:
+def test_every_setting_has_a_description_and_a_section_that_is_known() -> None:
     for section, name, info in each_setting(ForwardSettings) + each_setting(TopicsProcessSettings):
         assert info.description, (section, name)
         assert section in {*SECTIONS, *named_protocols()}
@@ -59,48 +54,6 @@ class TestEnvironment:
         with pytest.raises(ConfigError) as caught:
             load(ForwardSettings)
         assert {line.partition(": ")[0] for line in str(caught.value).splitlines()} == {f"HEADRACE_{n}" for n in wrong}
-
-
-class TestYaml:
-    def test_one_file_may_configure_every_part_and_the_environment_wins(
-        self, yaml: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        yaml.write_text(
-            "kafka:\n  bootstrap_servers: a:1\n  events_topic: e\nlake: {path: /x, anything: 1}\n"
-            "topics: {events_partitions: 3}\nlimits: {connections: 5}\n"
-        )
-        monkeypatch.setenv("HEADRACE_KAFKA__EVENTS_TOPIC", "mine")
-        settings = parse_arguments(ForwardSettings, "p", "d", ["--config", str(yaml)])
-        assert (settings.kafka.bootstrap_servers, settings.kafka.events_topic) == ("a:1", "mine")
-        assert settings.limits.connections == 5
-        assert load(TopicsProcessSettings, yaml).topics.events_partitions == 3
-
-    @pytest.mark.parametrize("text", ["", "# nothing\n", "kafka:\n", "kafka: {}\nlimits:\n  # connections: 5\n"])
-    def test_an_empty_file_and_an_empty_section_set_nothing(self, yaml: Path, text: str) -> None:
-        yaml.write_text(text)
-        assert load(ForwardSettings, yaml) == load(ForwardSettings)
-
-    @pytest.mark.parametrize(
-        ("text", "problem"),
-        [
-            (None, r"headrace\.yaml: No such file or directory$"),
-            (b"\xff\xfe\xfd", r"headrace\.yaml"),
-            (b"kafak: {}", "no section is called kafak$"),
-            (b"nothing_like_it: {}", "no section is called nothing_like_it$"),
-            (b"limits: {connection: 1}", "HEADRACE_LIMITS__CONNECTION: there is no such setting"),
-            (b"limits: 7", "expected a mapping"),
-            (b"[1, 2]", "expected a mapping"),
-            (b"just text", "expected a mapping"),
-            (b"limits: {connections: many}", "HEADRACE_LIMITS__CONNECTIONS: "),
-            (b"a: b: c", r"headrace\.yaml"),
-            (b"a: [", r"headrace\.yaml"),
-        ],
-    )
-    def test_what_is_wrong_is_said(self, text: bytes | None, problem: str, yaml: Path) -> None:
-        if text is not None:
-            yaml.write_bytes(text)
-        with pytest.raises(ConfigError, match=problem):
-            load(ForwardSettings, yaml)
 
 
 def test_a_secret_comes_from_a_file_or_a_variable_and_is_not_shown(

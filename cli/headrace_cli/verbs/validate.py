@@ -98,7 +98,7 @@ def _first(error: BaseException) -> str:
 @app.command(
     epilog=examples(
         "./headrace validate",
-        "./headrace validate forward lake --config headrace.yaml",
+        "./headrace validate forward lake",
         "./headrace validate --offline",
     )
 )
@@ -106,14 +106,11 @@ def validate(
     parts: Annotated[
         list[str] | None, typer.Argument(metavar="[PART]...", help="forward, lake, topics, …; default: all parts.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML file with settings; the environment overrides it.")
-    ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask Kafka.")] = False,
 ) -> int:
     """Check settings, certificates, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
     check_known("part", parts or (), NAMES)
-    findings = list(dict.fromkeys(_all(parts or NAMES, config, offline=offline)))
+    findings = list(dict.fromkeys(_all(parts or NAMES, offline=offline)))
     for check, ok, reason in findings:
         console.line(check, "good" if ok else "bad", reason)
     wrong, doubts = (sum(ok is which for _, ok, _ in findings) for which in (False, None))
@@ -122,12 +119,12 @@ def validate(
     return EXIT_CONFIG if wrong else 0
 
 
-def _all(parts: Sequence[str], config: Path | None, *, offline: bool) -> Iterator[Finding]:
+def _all(parts: Sequence[str], *, offline: bool) -> Iterator[Finding]:
     """Yield all findings; what parts share comes with each of them."""
     loaded: dict[str, Settings] = {}
     for part in parts:
         try:
-            loaded[part] = load(settings_class(part), config)
+            loaded[part] = load(settings_class(part))
         except ConfigError as error:
             for line in str(error).splitlines():
                 yield "settings", False, line

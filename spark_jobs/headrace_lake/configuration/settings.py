@@ -118,7 +118,7 @@ class LakeSettings(Section):
 
     spark: dict[str, str] = Field(
         {},
-        description="More options for Spark: a JSON object (a mapping in YAML) with the names of Spark's documentation. No"
+        description="More options for Spark: a JSON object with the names of Spark's documentation. No"
         " secrets: the process list would show them.",
     )
     spark_secrets: dict[str, SecretStr] = Field(
@@ -130,7 +130,7 @@ class LakeSettings(Section):
     @field_validator("spark", mode="before")
     @classmethod
     def _texts(cls, options: Any) -> Any:
-        """Turns numbers and booleans of YAML and JSON into texts, as Spark wants them."""
+        """Turns numbers and booleans of JSON into texts, as Spark wants them."""
         if not isinstance(options, dict):
             return options
         plain = {name: json.dumps(value) for name, value in options.items() if isinstance(value, bool | int | float)}

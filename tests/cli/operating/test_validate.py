@@ -131,15 +131,6 @@ def test_a_wrong_setting_ends_with_78(
     assert capsys.readouterr().out.count(said) == 1
 
 
-def test_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "headrace.yaml"
-    path.write_text("limits: {connections: 5}\n")
-    assert validate(["forward"], path, offline=True) == 0
-    path.write_text("limits: {connections: 0}\nnonsense: {}\n")
-    assert validate(["forward"], path, offline=True) == 78
-    assert validate(["forward"], tmp_path / "none.yaml", offline=True) == 78
-
-
 def test_kafka_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "no-such-host.invalid:9092")
     assert validate(["lake"]) == 78

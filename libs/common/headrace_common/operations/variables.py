@@ -1,4 +1,4 @@
-"""Reads settings from variables, files of secrets and a YAML file, with units, and names those that are wrong."""
+"""Reads settings from variables and files of secrets, with units, and names those that are wrong."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PROTOCOLS: Final = "headrace.protocols"
 """The group of entry points of the installed protocols. Each is named like its protocol's section of settings."""
 
 SECTIONS: Final = ("kafka", "topics", "listen", "tls", "limits", "ops", "log", "lake")
-_SECTION_LIKENESS: Final = 0.75
+
 _NAME_LIKENESS: Final = 0.9
-"""Similarities from which a name counts as another one that is misspelt."""
+"""Similarity from which a name counts as another one that is misspelt."""
 
 _LINKS: Final = ("tcp://", "udp://", "sctp://")
 """Values by which Kubernetes tells every pod of each service: of one called headrace-ops as HEADRACE_OPS_PORT."""
@@ -42,16 +42,6 @@ def variable(section: str, name: str) -> str:
 def named_protocols() -> Mapping[str, EntryPoint]:
     """Returns the entry points of the protocols that are installed, by name."""
     return {entry.name: entry for entry in sorted(entry_points(group=PROTOCOLS), key=lambda entry: entry.name)}
-
-
-def _is_strange(section: str) -> bool:
-    """Returns whether no section is called so, nor may be where other protocols are installed.
-
-    An image has one protocol, and one file may configure all parts.
-    """
-    known = (*SECTIONS, *named_protocols())
-    alone = len(named_protocols()) < 2 and not get_close_matches(section, known, cutoff=_SECTION_LIKENESS)
-    return section not in known and not alone
 
 
 def refuse_near(cls: type[BaseSettings], values: Mapping[str, str | None]) -> None:
@@ -125,27 +115,6 @@ class Environment(EnvSettingsSource):
                 variable(section, name) for section, name, info in each_setting(self.settings_cls) if info is field
             )
             raise ConfigError(f"{next(named, field_name)}: not JSON") from error
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Returns the file's sections as mappings, names in lower case. Raises `ConfigError`, for a section that no part has, too."""
-    import yaml  # a megabyte that most processes do not need
-
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-    if not isinstance(document, dict) or not all(isinstance(value, dict | None) for value in document.values()):
-        raise ConfigError(f"{path}: expected a mapping of sections, each a mapping of settings")
-    document = {
-        str(name).lower(): {str(setting).lower(): value for setting, value in (settings or {}).items()}
-        for name, settings in document.items()
-    }
-    if strange := sorted(filter(_is_strange, document)):
-        raise ConfigError(f"{path}: no section is called {' or '.join(strange)}")
-    return document
 
 
 def explain(problem: Mapping[str, Any]) -> str:

@@ -1,10 +1,10 @@
-"""Settings, declared once: environment, YAML file, documentation and the Helm schema all derive from these classes.
+"""Settings, declared once: environment, documentation and the Helm schema all derive from these classes.
 
 A setting that several parts have is one line in `kafka` or `serving`; `process` says which process has which section.
-A setting comes from ``HEADRACE_<SECTION>__<NAME>`` in the environment, or from a YAML file (``--config``) whose sections are
-mappings; the environment wins. A secret may also come from a file that ``HEADRACE_<SECTION>__<NAME>_FILE`` names. Durations
-are in seconds, sizes in bytes; as text both may have a unit (`variables.read_seconds`, `read_bytes`). A service ignores
-variables of sections that it lacks; an unknown name inside one of its sections is a `ConfigError`.
+A setting comes from ``HEADRACE_<SECTION>__<NAME>`` in the environment. A secret may also come from a file that
+``HEADRACE_<SECTION>__<NAME>_FILE`` names. Durations are in seconds, sizes in bytes; as text both may have a unit
+(`variables.read_seconds`, `read_bytes`). A service ignores variables of sections that it lacks; an unknown name inside one of
+its sections is a `ConfigError`.
 """
 
 from __future__ import annotations

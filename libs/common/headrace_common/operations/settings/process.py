@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic import SecretStr, ValidationError
@@ -29,7 +28,6 @@ from headrace_common.operations.variables import (
     Environment,
     each_setting,
     explain,
-    read_yaml,
     variable,
 )
 
@@ -52,7 +50,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Returns the environment, with secrets from files, and after it the YAML that `load` has read."""
+        """Returns the environment, with secrets from files, and after it the arguments."""
         return (Environment(settings_cls), init_settings)
 
 
@@ -76,28 +74,27 @@ class TopicsProcessSettings(Settings):
 S = TypeVar("S", bound=Settings)
 
 
-def load(cls: type[S], config: Path | None = None) -> S:
-    """Loads settings of type `cls` from the environment and the YAML file `config`.
+def load(cls: type[S]) -> S:
+    """Loads settings of type `cls` from the environment.
 
     Raises `ConfigError` with one line per problem: unknown names, values out of range, contradictions.
     """
-    document = {} if config is None else read_yaml(config)
     try:
-        return cls(**document)
+        return cls()
     except ValidationError as error:
         raise ConfigError("\n".join(map(explain, error.errors()))) from error
 
 
 def parse_arguments(cls: type[S], program: str, description: str, argv: Sequence[str] | None = None) -> S:
-    """Loads settings by a process's command line: ``--config FILE``; ``--help`` lists every setting."""
+    """Loads the settings of a process whose command line knows ``--help`` alone, which lists every setting."""
     parser = argparse.ArgumentParser(
         prog=program,
         description=description,
         epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(cls)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", type=Path, help="YAML file with settings; the environment overrides it")
-    return load(cls, parser.parse_args(argv).config)
+    parser.parse_args(argv)
+    return load(cls)
 
 
 def describe(cls: type[BaseSettings]) -> list[str]:
