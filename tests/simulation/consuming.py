@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiokafka import errors
-from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from aiokafka.structs import TopicPartition
 
 from tests.simulation.kafka import Broker, Stored
 
@@ -18,10 +18,9 @@ POLL = 0.1
 class SimulatedConsumer:
     """It reads what is stored, from a place that it is told."""
 
-    def __init__(self, broker: Broker, timeout: float, group: str = "") -> None:
+    def __init__(self, broker: Broker, timeout: float) -> None:
         self._broker = broker
         self._timeout = timeout
-        self._group = group
         self._places: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._news = asyncio.Event()
@@ -58,13 +57,6 @@ class SimulatedConsumer:
     def pause(self, *partitions: TopicPartition) -> None:
         self._paused |= set(partitions)
 
-    def resume(self, *partitions: TopicPartition) -> None:
-        self._paused -= set(partitions)
-        self._news.set()
-
-    async def position(self, where: TopicPartition) -> int:
-        return self._places[where]
-
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {where: len(await self._asked(where)) for where in partitions}
 
@@ -79,32 +71,8 @@ class SimulatedConsumer:
         await self._broker_answers(where)
         return self._broker.logs.get(where, [])
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        try:
-            await self._broker_answers()
-        except errors.KafkaTimeoutError:
-            self._broker.commits_refused = True
-            raise
-        self._broker.groups[self._group].update(offsets)
-        self._broker.tell(f"{self._group} commits {[each.metadata for each in offsets.values()]}")
-        if self._broker.chance.random() < self._broker.weather.unheard:
-            await asyncio.sleep(self._timeout)
-            raise errors.KafkaTimeoutError
-
     async def getmany(
-        self, *places: TopicPartition, timeout_ms: int = 0, max_records: int = 500
-    ) -> dict[TopicPartition, list[Stored]]:
-        """At most from one of several partitions; waits for one alone."""
-        if len(places) == 1:
-            return await self._getmany(places[0], timeout_ms=timeout_ms, max_records=max_records)
-        for where in places:
-            if found := await self._getmany(where, timeout_ms=0, max_records=max_records):
-                return found
-        await asyncio.sleep(POLL)
-        return {}
-
-    async def _getmany(
-        self, where: TopicPartition, *, timeout_ms: int = 0, max_records: int = 500
+        self, where: TopicPartition, *, timeout_ms: int, max_records: int
     ) -> dict[TopicPartition, list[Stored]]:
         loop, until = self._broker.loop, self._broker.loop.now + timeout_ms / 1000
         while True:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from typing import Any
 from aiokafka import errors
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatch
-from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from aiokafka.structs import TopicPartition
 from headrace_common.kafka.client import InvalidRecordError, Topic
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
@@ -114,17 +114,11 @@ class Broker:
     partitions: int = 2
     quarantine_partitions: int = 2
     max_message_bytes: int = 1_048_588
-    brokers: int = 1
     weather: Weather = field(default_factory=Weather)
     log: list[Stored] = field(default_factory=list)
     logs: dict[TopicPartition, list[Stored]] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the logs begin that do not at 0."""
-    groups: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(lambda: OffsetAndMetadata(-1, "")))
-    )
-    """What consumer groups have committed."""
-    commits_refused: bool = False
     waiting: dict[TopicPartition, set[asyncio.Event]] = field(default_factory=dict)
     """Who waits at the end of a log."""
     on_store: Callable[[Stored], None] = lambda record: None

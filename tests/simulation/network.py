@@ -162,16 +162,6 @@ class ServerEnd(asyncio.Transport):
         """The process that accepted it."""
         return self._owner
 
-    @property
-    def protocol(self) -> Any:
-        """What of that process has it."""
-        return self._protocol
-
-    @property
-    def unread(self) -> int:
-        """Bytes that have come, or come yet."""
-        return self._connection.up.size
-
     # As a socket, before it is handed to a protocol
 
     def setblocking(self, flag: bool) -> None:

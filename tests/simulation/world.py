@@ -322,9 +322,9 @@ class World:
         ):
             yield
 
-    def consumer(self, settings: KafkaSettings, group: str = "", **_: Any) -> SimulatedConsumer:
+    def consumer(self, settings: KafkaSettings, **_: Any) -> SimulatedConsumer:
         """In place of `make_consumer`."""
-        return SimulatedConsumer(self.broker, settings.request_timeout, group)
+        return SimulatedConsumer(self.broker, settings.request_timeout)
 
     async def connect(self, client: Client, line: Line) -> ClientEnd:
         """Raises `ConnectionError`."""
