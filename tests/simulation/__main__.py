@@ -6,15 +6,13 @@ import argparse
 import gc
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tests.native import CORES, using
 from tests.simulation.protocols import PROTOCOLS
-from tests.simulation.scenario import Scenario
 from tests.simulation.shapes import draw
 from tests.simulation.world import Result, World
 
-MOST_SHRINKS = 300
 LINES = 400
 FULLY = 500
 """Seeds after which all that they have left is collected, and not what is young alone."""
@@ -32,36 +30,9 @@ def run(seed: int, protocol: str, *, traced: bool = False) -> Result:
             gc.enable()
 
 
-def shrink(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
-    """A scenario with less in it that still fails."""
-    tries, again = 0, True
-    while again and tries < MOST_SHRINKS:
-        again = False
-        for smaller in scenario.smaller():
-            tries += 1
-            if fails(smaller):
-                scenario, again = smaller, True
-                break
-    return scenario
-
-
-def _kind(failure: str) -> str:
-    """A failure without names and numbers: what must stay the same while its scenario shrinks."""
-    return " ".join(word for word in failure.split() if word.isalpha())[:60]
-
-
 def replay(seed: int, protocol: str) -> int:
-    """Replays a seed, shrinks it if it fails, and prints the story. Returns the exit status."""
+    """Replays a seed, and prints its story. Returns the exit status."""
     result = run(seed, protocol, traced=True)
-    if result.failures:
-        kind = _kind(result.failures[0])
-        print(f"seed {seed} of {protocol}: {result.failures[0]}; shrinking")
-
-        def fails(scenario: Scenario) -> bool:
-            return any(_kind(failure) == kind for failure in World(scenario).run().failures)
-
-        small = shrink(result.scenario, fails)
-        result = World(small, traced=True).run()
     print(f"seed {seed} of {protocol}: {result.scenario.limits or 'usual limits'}, {result.scenario.kafka}")
     for plan in result.scenario.clients:
         print(f"  client {plan}")
@@ -108,23 +79,17 @@ def main() -> int:
     parser.add_argument("--protocol", choices=[*PROTOCOLS, "all"], default="all")
     parser.add_argument("--seeds", default="0-199", help="a range, both ends included: A-B")
     parser.add_argument("--seed", type=int, help="one seed")
-    parser.add_argument("--trace", action="store_true", help="with --seed: says what happens, and shrinks what fails")
+    parser.add_argument("--trace", action="store_true", help="with --seed: says what happens")
     parser.add_argument(
         "--core", choices=CORES, default=CORES[0], help="which of the two encodes Forward's plain events"
     )
     options = parser.parse_args()
-    with using(options.core):
-        return chosen(options)
-
-
-def chosen(options: argparse.Namespace) -> int:
-    """Runs what the options say. Returns the exit status."""
     protocols = list(PROTOCOLS) if options.protocol == "all" else [options.protocol]
-    if options.seed is not None and options.trace:
-        return max(replay(options.seed, protocol) for protocol in protocols)
-    first_seed, _, last = (options.seeds if options.seed is None else f"{options.seed}-{options.seed}").partition("-")
-    seeds = range(int(first_seed), int(last) + 1)
-    return int(sum(sweep(seeds, protocol) for protocol in protocols) > 0)
+    first, _, last = (options.seeds if options.seed is None else f"{options.seed}-{options.seed}").partition("-")
+    with using(options.core):
+        if options.seed is not None and options.trace:
+            return max(replay(options.seed, protocol) for protocol in protocols)
+        return int(sum(sweep(range(int(first), int(last) + 1), protocol) for protocol in protocols) > 0)
 
 
 if __name__ == "__main__":

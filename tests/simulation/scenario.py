@@ -1,9 +1,8 @@
-"""What a seed means: settings, clients and faults, drawn once. What is drawn is plain data, so that a failure can be shrunk."""
+"""What a seed means: settings, clients and faults, drawn once, as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka import errors
@@ -129,28 +128,6 @@ class Scenario:
         calm = all(not plan.cut and not plan.rough and not plan.slow for plan in self.clients if plan.kind in KEPT)
         return (120.0 if calm and self.delay[1] < 1 else 600.0) + self.kafka.get("request_timeout", 30)
 
-    def smaller(self) -> Iterator[Scenario]:
-        """Scenarios with less in them: fewer faults, fewer clients, fewer frames."""
-        for index in range(len(self.faults)):
-            yield replace(self, faults=self.faults[:index] + self.faults[index + 1 :])
-        for index, plan in enumerate(self.clients):
-            before, behind = self.clients[:index], self.clients[index + 1 :]
-            yield replace(self, clients=before + behind)
-            halves = {name: getattr(plan, name) // 2 for name in SIZES}
-            less = {name: half for name, half in halves.items() if half} | {
-                name: 0 for name in EXTRAS if getattr(plan, name)
-            }
-            for name, value in less.items():
-                yield replace(self, clients=(*before, replace(plan, **{name: value}), *behind))
-        if self.shuffled:
-            yield replace(self, shuffled=False)
-        if self.secured:
-            yield replace(self, secured=False)
-
-
-SIZES = ("count", "frames", "events")
-EXTRAS = ("rough", "slow", "restarts", "cut", "pause", "faulty", "cursed", "odd", "oversized", "padding", "alike")
-"""Fields of a plan that are halved, and that may be 0, while a scenario shrinks."""
 
 CROWD = 100
 """Clients of one plan that are a crowd."""

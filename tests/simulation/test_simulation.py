@@ -14,7 +14,7 @@ from headrace_common.operations.log import RateLimited
 from headrace_common.publishing.delivery import Delivery, Refusal
 
 from tests.native import using
-from tests.simulation.__main__ import main, run, shrink
+from tests.simulation.__main__ import main, run
 from tests.simulation.loop import WORLD, Mortal, SimulatedLoop
 from tests.simulation.protocols import PROTOCOLS, STREAMS
 from tests.simulation.scenario import Fault
@@ -105,20 +105,6 @@ def test_a_process_that_is_held_up_runs_when_it_goes_on(timers_first: bool) -> N
     assert not loop.hold(owner, lambda: None)
 
 
-def test_what_does_not_matter_is_shrunk_away() -> None:
-    """A scenario fails for one of its faults: that is what remains."""
-    scenario = draw(3, "forward")
-    assert len(scenario.clients) > 1
-    guilty = Fault("down", 1.0, 1.0)
-
-    def fails(candidate: Any) -> bool:
-        return guilty in candidate.faults
-
-    small = shrink(replace(scenario, faults=(*scenario.faults, guilty)), fails)
-    assert small.faults == (guilty,)
-    assert not small.clients
-
-
 def test_a_client_that_waits_in_vain_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(*_: Any) -> list[Refusal]:
         await asyncio.get_running_loop().create_future()
@@ -127,10 +113,3 @@ def test_a_client_that_waits_in_vain_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Delivery, "store", never)
     monkeypatch.setattr("tests.simulation.world.RECOVERY", 60.0)
     assert any("has not been served" in failure for failure in World(draw(1, "forward")).run().failures)
-
-
-def test_a_story_of_segments_without_a_writer_can_be_told() -> None:
-    """Shrinking comes by it; it ended with a traceback instead of a story."""
-    scenario = draw(13112, "segment")
-    others = tuple(plan for plan in scenario.clients if plan.kind != "writer")
-    assert World(replace(scenario, clients=others)).run().failures == []

@@ -235,7 +235,7 @@ class World:
             self.broker.on_store = self.accounts.add
         elif scenario.protocol == "segment":  # judged by its history
             frames = (plan.frames for plan in scenario.clients if plan.kind == "writer")
-            self.history = SegmentHistory(self, max(frames, default=0))  # a story that shrinks may lose its writers
+            self.history = SegmentHistory(self, max(frames))
             self.broker.on_store = self.history.log.stored
         else:
             self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
