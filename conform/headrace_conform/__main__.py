@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
@@ -21,7 +19,6 @@ from rich.text import Text
 from headrace_conform import probes
 from headrace_conform.bench import Bench, Finding, Probe, StorageSwitch, Verdict
 
-FORMATS: Final = ("table", "json")
 _COLORS: Final = {Verdict.KEPT: "green", Verdict.BROKEN: "red", Verdict.NOTED: "yellow", Verdict.NOT_ASKED: "dim"}
 
 _LUMBERJACK: Final = frozenset({"lumberjack"})
@@ -43,13 +40,7 @@ PROBES: Final = (
 """Each is asked of servers of its `protocols`. The bomb is the last: a server that breaks by it stays broken."""
 
 
-@dataclass(frozen=True)
-class TimedFinding:
-    """A probe, its finding, and its duration in seconds."""
-
-    probe: Probe
-    finding: Finding
-    seconds: float
+Asked = tuple[Probe, Finding]
 
 
 def _exit(status: int, **_: object) -> None:
@@ -69,7 +60,7 @@ def _main() -> None:
 @app.command(
     epilog=examples(
         "./headrace conform --protocol lumberjack",
-        "./headrace conform logs.example.org:24224 --protocol forward --ca ca.pem --format json",
+        "./headrace conform logs.example.org:24224 --protocol forward --ca ca.pem --json",
         "./headrace conform --protocol lumberjack --hold-command 'kill -STOP 4711' --release-command 'kill -CONT 4711'",
     )
 )
@@ -94,13 +85,12 @@ def conform(
         int, typer.Option(metavar="MIB", min=1, max=4096, help="What the compressed frame inflates to.")
     ] = 100,
     only: Annotated[list[str] | None, typer.Option(metavar="PROBE", help="Only this probe; may be repeated.")] = None,
-    style: Annotated[str, typer.Option("--format", metavar="FORMAT", help="table or json.")] = "table",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> int:
     """Ask any server when it acknowledges, and what bad input does to it. It sends events and harmful bytes; exit status 1
     if the server breaks the promise.
     """
     check_known("--protocol", [protocol or "NAME"], sorted(ASKED))
-    check_known("--format", [style], FORMATS)
     if bool(hold) != bool(release):
         raise CommandError("--hold-command and --release-command go together: name both.", status=2)
     probes = [probe for probe in PROBES if protocol in probe.protocols]
@@ -109,14 +99,14 @@ def conform(
     storage = StorageSwitch(hold, release) if hold else None
     bench = Bench(target_of(protocol, state, target, ca), wait, silence, storage, largest << 20, inflated << 20)
     asked = asyncio.run(_run(bench, probes))
-    if style == "json":
+    if as_json:
         sys.stdout.write(json.dumps(_described(bench, asked), indent=1) + "\n")
     else:
         _print(bench, asked)
-    return EXIT_FAILED if any(each.finding.verdict is Verdict.BROKEN for each in asked) else 0
+    return EXIT_FAILED if any(finding.verdict is Verdict.BROKEN for _, finding in asked) else 0
 
 
-async def _run(bench: Bench, probes: Sequence[Probe]) -> list[TimedFinding]:
+async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:
     try:
         async with bench.line():
             pass
@@ -126,9 +116,7 @@ async def _run(bench: Bench, probes: Sequence[Probe]) -> list[TimedFinding]:
     for number, probe in enumerate(probes, 1):
         if console.ERR.is_terminal:
             console.ERR.print(f"{number} of {len(probes)}: {probe.name} …", end="\r", markup=False)
-        began = time.monotonic()
-        finding = await _ask(bench, probe)
-        asked.append(TimedFinding(probe, finding, time.monotonic() - began))
+        asked.append((probe, await _ask(bench, probe)))
         if console.ERR.is_terminal:
             console.ERR.print(" " * 60, end="\r")
     return asked
@@ -146,34 +134,33 @@ async def _ask(bench: Bench, probe: Probe) -> Finding:
     return finding
 
 
-def _described(bench: Bench, asked: Sequence[TimedFinding]) -> dict[str, Any]:
+def _described(bench: Bench, asked: Sequence[Asked]) -> dict[str, Any]:
     return {
         "target": bench.target.address,
         "protocol": bench.target.protocol,
         "run": bench.run,
         "connections": bench.connections,
-        "broken": [each.probe.name for each in asked if each.finding.verdict is Verdict.BROKEN],
+        "broken": [probe.name for probe, finding in asked if finding.verdict is Verdict.BROKEN],
         "probes": [
             {
-                "name": each.probe.name,
-                "question": each.probe.question,
-                "verdict": each.finding.verdict.value,
-                "answer": each.finding.answer,
-                "seconds": round(each.seconds, 3),
-                **({"figures": each.finding.figures} if each.finding.figures else {}),
+                "name": probe.name,
+                "question": probe.question,
+                "verdict": finding.verdict.value,
+                "answer": finding.answer,
+                **({"figures": finding.figures} if finding.figures else {}),
             }
-            for each in asked
+            for probe, finding in asked
         ],
     }
 
 
-def _print(bench: Bench, asked: Sequence[TimedFinding]) -> None:
+def _print(bench: Bench, asked: Sequence[Asked]) -> None:
     table = console.table("probe", "", f"~{bench.target.protocol} at {bench.target.address}")
-    for each in asked:
-        style = _COLORS[each.finding.verdict]
-        table.add_row(each.probe.name, Text(each.finding.verdict.value, style), Text(printable(each.finding.answer)))
+    for probe, finding in asked:
+        style = _COLORS[finding.verdict]
+        table.add_row(probe.name, Text(finding.verdict.value, style), Text(printable(finding.answer)))
     console.OUT.print(table, soft_wrap=False)
-    broken = sum(each.finding.verdict is Verdict.BROKEN for each in asked)
+    broken = sum(finding.verdict is Verdict.BROKEN for _, finding in asked)
     told = f"{broken} broken" if broken else "nothing broken"
     console.ERR.print(f"{len(asked)} probes over {bench.connections} connections: {told}", markup=False)
 

@@ -15,20 +15,6 @@ from headrace_cli.verbs.test import MOST_RERUNS, WHOLE, Tier
 
 from tests import tiers
 
-SAMPLE = """\
-import pytest
-from tests.tiers import examples, sized
-
-def test_quick(): assert sized(1, 2, 3) == {number}
-@pytest.mark.long
-def test_long(): pass
-@pytest.mark.full
-def test_full(): pass
-@pytest.mark.long
-@pytest.mark.full
-def test_both(): pass
-"""
-
 UNSTEADY = """\
 import pytest
 
@@ -109,25 +95,6 @@ def test_it_fails_if_pytest_did_and_says_how_it_ended(
 
 def test_both_sides_know_the_same_tiers() -> None:
     assert [tier.value for tier in Tier] == [tier.value for tier in tiers.Tier]
-
-
-@pytest.mark.parametrize(
-    ("tier", "workers", "number", "passed", "left_out"),
-    [
-        ("quick", "0", 1, 1, "left out: 3 (sample 3), which --all runs, too"),
-        pytest.param("quick", "2", 1, 1, "left out: 3 (sample 3), which --all runs, too", marks=pytest.mark.long),
-        pytest.param("all", "0", 2, 2, "left out: 2 (sample 2), which --full runs, too", marks=pytest.mark.long),
-        pytest.param("full", "0", 3, 4, "", marks=pytest.mark.long),
-    ],
-)
-def test_pytest_runs_the_tier_and_says_what_it_leaves_out(
-    tmp_path: Path, tier: str, workers: str, number: int, passed: int, left_out: str
-) -> None:
-    done = ran(tmp_path, {"sample": SAMPLE.format(number=number)}, f"--tier={tier}", "-n", workers)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{passed} passed" in done.stdout
-    assert "\nminutes: sample " in done.stdout
-    assert [line for line in done.stdout.splitlines() if line.startswith("left out")] == [left_out][: bool(left_out)]
 
 
 def ran(folder: Path, tests: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:

@@ -278,23 +278,25 @@ def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repositor
 
 
 @pytest.mark.long
-def test_an_index_that_cannot_be_reached(make: Callable[[str], Repository]) -> None:
+@pytest.mark.parametrize(
+    ("digest", "variables", "said"),
+    [
+        ("", {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "1"},
+         "ERROR: No matching distribution"),
+        ("0" * 64, {}, "ERROR: THESE PACKAGES DO NOT MATCH"),
+    ],
+)  # fmt: skip
+def test_what_pip_refuses_is_not_installed_and_pip_says_why(
+    make: Callable[[str], Repository], digest: str, variables: dict[str, str], said: str
+) -> None:
     repository = make("repository")
-    nowhere = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "1"}
-    status, output, errors = repository.run("go", **nowhere)
-    assert (status, output) == (1, "")
-    assert "ERROR: No matching distribution" in errors
-    assert errors.endswith("headrace: The set-up failed; the lines above say why.\n")
-
-
-@pytest.mark.long
-def test_a_file_that_is_not_the_pinned_one_is_not_installed(make: Callable[[str], Repository]) -> None:
-    repository = make("repository")
-    repository.pin_as("1.0", "0" * 64)
-    status, output, errors = repository.run("go")
+    if digest:
+        repository.pin_as("1.0", digest)
+    status, output, errors = repository.run("go", **variables)
     assert (status, output) == (1, "")
     assert not list(repository.venv.glob("lib/python3*/site-packages/tiny*"))
-    assert "ERROR: THESE PACKAGES DO NOT MATCH" in errors
+    assert said in errors
+    assert errors.endswith("headrace: The set-up failed; the lines above say why.\n")
 
 
 def test_a_folder_that_cannot_be_used_is_one_sentence(make: Callable[[str], Repository], tmp_path: Path) -> None:

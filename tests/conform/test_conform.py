@@ -74,7 +74,7 @@ def told(
     capfd: pytest.CaptureFixture[str], protocol: str, target: str, **options: Any
 ) -> tuple[int, dict[str, dict[str, Any]]]:
     """The exit status and the probes by name. Patience is long for what must come, and short for what must not."""
-    given = {"wait": 60.0, "silence": 0.2, "inflated": 1, "largest": 1, "style": "json", **options}
+    given = {"wait": 60.0, "silence": 0.2, "inflated": 1, "largest": 1, "as_json": True, **options}
     status = conform(target, protocol, **given)
     return status, {probe["name"]: probe for probe in json.loads(capfd.readouterr().out)["probes"]}
 
@@ -256,7 +256,6 @@ def test_the_command_line(tmp_path: Path) -> None:
         ("conform --state nowhere --protocol forward", 3, "Nothing runs"),
         ("conform 127.0.0.1:1 --protocol forward", 1, "refuses connections"),
         ("conform h:1 --protocol forward --hold-command true", 2, "name both"),
-        ("conform h:1 --protocol forward --format xml", 2, "--format xml"),
         ("conform h:1 --protocol forward --only version-1", 2, "--only version-1"),
         ("conform h:1 --protocol forward --ca missing", 2, "--ca missing"),
     ],

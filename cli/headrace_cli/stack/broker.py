@@ -74,13 +74,6 @@ LOCALE: Final[Mapping[str, str]] = {"LC_ALL": "C.UTF-8"}
 """Java's: messages in English, and names of files in UTF-8, whatever the user's locale is."""
 
 
-def escaped(value: str) -> str:
-    """Return a value for a file of Java's properties, which is Latin-1 and gives backslashes a meaning."""
-    units = (value.replace("\\", "\\\\")).encode("utf-16-be")
-    numbers = [int.from_bytes(units[place : place + 2], "big") for place in range(0, len(units), 2)]
-    return "".join(chr(number) if 0x20 <= number < 0x7F else f"\\u{number:04x}" for number in numbers)
-
-
 class Broker:
     """One broker in `folder`, which may be empty or hold the data of an earlier run, on two ports of the loopback interface."""
 
@@ -101,7 +94,7 @@ class Broker:
             scratch.mkdir(exist_ok=True)
             (self.folder / _OF_LOGS).write_text(_LOGGING)
             (self.folder / _SETTINGS).write_text(
-                "".join(f"{name}={escaped(value)}\n" for name, value in self._configuration(data).items())
+                "".join(f"{name}={value}\n" for name, value in self._configuration(data).items())
             )
         except OSError as error:
             raise CommandError(f"Kafka's folder {self.folder} cannot be used: {error.strerror}.") from error
@@ -114,7 +107,7 @@ class Broker:
             "controller.quorum.voters": f"1@{HOST}:{self.controller_port}",
             "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
             "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
-            "log.dirs": data.name,  # a list, in which no comma can be escaped
+            "log.dirs": data.name,  # relative: the folder may have any name
         }
 
     def _format(self) -> None:

@@ -114,14 +114,6 @@ class StateFolder:
             )
         with self.held():  # no stack may start here meanwhile
             try:
-                for entry in self.path.iterdir():
-                    if entry == self._lock:
-                        continue  # it goes last, so that what was interrupted can be repeated
-                    if entry.is_dir() and not entry.is_symlink():
-                        shutil.rmtree(entry)
-                    else:
-                        entry.unlink()
-                self._lock.unlink()
-                self.path.rmdir()
+                shutil.rmtree(self.path)
             except OSError as error:
                 raise CommandError(f"{error.filename or self.path} cannot be deleted: {error.strerror}.") from error

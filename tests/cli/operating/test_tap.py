@@ -15,12 +15,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_cli.machine.ports import free_port
 from headrace_cli.operating.records import LINE, decoded, pretty
 from headrace_cli.options import parse_moment
-from headrace_cli.stack.broker import HOST
 from headrace_cli.verbs import tap as verb
-from headrace_common.operations.errors import EXIT_UNWRITTEN
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_reader.text import json_value, printable
 
@@ -153,28 +150,6 @@ def test_ctrl_c_ends_it_cleanly(filled: KafkaSettings) -> None:
         process.send_signal(signal.SIGINT)
         assert there(process.stderr).read().decode() == "16 shown of 16 read\n"
         assert process.wait(120) == 0
-
-
-@pytest.mark.kafka
-@pytest.mark.long
-def test_it_goes_on_when_kafka_is_back_and_ends_when_nobody_reads(tmp_path: Path) -> None:
-    broker = EmbeddedKafka(tmp_path / "kafka", free_port(HOST), free_port(HOST))  # the same ports after it was killed
-    broker.start()
-    try:
-        topics = own_topics(broker.bootstrap)
-        put(topics, topics.events_topic, [(b"1", event_headers(1))])
-        with live(topics, subprocess.PIPE) as process:
-            assert json.loads(there(process.stdout).readline())["body"] == 1
-            broker.kill()
-            broker.start()
-            put(topics, topics.events_topic, [(b"2", event_headers(2))])
-            assert json.loads(there(process.stdout).readline())["body"] == 2
-            there(process.stdout).close()
-            put(topics, topics.events_topic, [(b"3", event_headers(3))])
-            assert there(process.stderr).read() == b""
-            assert process.wait(120) == EXIT_UNWRITTEN
-    finally:
-        broker.stop()
 
 
 @pytest.mark.parametrize("name", FAULTY)
