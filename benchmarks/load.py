@@ -84,7 +84,7 @@ async def _client(number: int, target: Target, encoded: Sequence[bytes], load: L
     loop = asyncio.get_running_loop()
     events, at, until = 0, number * load.events, loop.time() + load.seconds
     due = loop.time() + random.Random(number).random() * pause
-    channel.write(client.greeting())
+    await channel.send(client.greeting())
     while loop.time() < until:
         if pause:
             await asyncio.sleep(max(0.0, due - loop.time()))
@@ -92,8 +92,7 @@ async def _client(number: int, target: Target, encoded: Sequence[bytes], load: L
         at = (at + load.events) % len(encoded)
         frame = client.payload(encoded[at : at + load.events])
         sent = time.perf_counter()
-        channel.write(frame)
-        await channel.drain()
+        await channel.send(frame)
         whole = False
         while not whole:
             if not (data := await channel.read()):

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
-from headrace_cli.machine import filelock
 from headrace_cli.stack.stack import ACCEPT, lake_environment
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import down as stopping
@@ -24,14 +21,6 @@ from typer.testing import CliRunner
 
 from tests.cli.standin import headrace
 from tests.contract.waiting import there
-
-
-@pytest.fixture
-def sleeping() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sleep", "600"])
-    yield process
-    process.kill()
-    process.wait()
 
 
 @pytest.mark.parametrize("written", ["", "-1", "0", "1", "true", "[]", str(10**12), "9" * 5000])
@@ -46,17 +35,6 @@ def test_down_signals_nobody_but_the_supervisor(tmp_path: Path, written: str) ->
             stopping.down(state.path)
 
 
-def test_another_users_process_is_no_supervisor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeping: subprocess.Popen[bytes]
-) -> None:
-    state = StateFolder(tmp_path / "state")
-    state.make()
-    (state.path / "lock").write_text(str(sleeping.pid))
-    assert there(state.supervisor()).pid == sleeping.pid
-    monkeypatch.setattr(os, "getuid", lambda: 12_345)
-    assert state.supervisor() is None
-
-
 def test_who_takes_the_lock_is_the_supervisor(tmp_path: Path) -> None:
     state = StateFolder(tmp_path / "state")
     state.make()
@@ -66,20 +44,6 @@ def test_who_takes_the_lock_is_the_supervisor(tmp_path: Path) -> None:
         with pytest.raises(CommandError, match="already runs"), state.held():
             pass
     assert not state.running()
-
-
-def test_two_that_look_whether_a_stack_runs_see_no_stack_in_one_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = StateFolder(tmp_path / "state")
-    state.make()
-    with (state.path / "lock").open() as looking:
-        fcntl.flock(looking, fcntl.LOCK_SH)
-        assert not state.running()
-        waits = SimpleNamespace(sleep=lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
-        monkeypatch.setattr(filelock, "time", waits)  # the look ends while one that starts waits for it
-        with state.held():
-            assert state.running()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ this user may open it: its topics, its lake and its logs hold what clients have 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -17,7 +18,6 @@ from typing import Any, Final
 import psutil
 
 from headrace_cli.ground import EXIT_NOTHING_RUNS, CommandError, command
-from headrace_cli.machine.filelock import acquire, is_locked
 
 _FOLDERS: Final = ("kafka", "lake", "checkpoint", "log", "run")
 
@@ -59,32 +59,39 @@ class StateFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the folder for a block. Raises `CommandError` when a stack runs here."""
-        try:
-            descriptor = acquire(self._lock)
-        except BlockingIOError:
-            stop = command("down", self.path)
-            raise CommandError(f"A stack already runs on {self.path}; `{stop}` stops it.") from None
-        try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with self._lock.open(
+            "r+"
+        ) as lock:  # the kernel releases it when its holder dies, and children do not inherit it
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                stop = command("down", self.path)
+                raise CommandError(f"A stack already runs on {self.path}; `{stop}` stops it.") from None
+            lock.truncate()
+            lock.write(str(os.getpid()))
+            lock.flush()
             yield
-        finally:
-            os.close(descriptor)
 
     def running(self) -> bool:
         """Return whether a process holds the lock. Raises `CommandError` if the folder belongs to another user, or is none."""
         try:
-            return is_locked(self._lock)
+            with self._lock.open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
         except PermissionError as error:
             raise CommandError(f"{self.path} belongs to another user.") from error
         except OSError as error:
             raise CommandError(f"The state folder {self.path} cannot be used: {error.strerror}.") from error
 
     def supervisor(self) -> psutil.Process | None:
-        """Return the living process of this user that took the lock last, or None. Ask only while it `running`."""
+        """Return the living process that took the lock last, or None. Ask only while it `running`."""
         try:
             process = psutil.Process(int(self._lock.read_text()))
-            return process if process.pid > 1 and process.uids().real == os.getuid() else None
+            return process if process.pid > 1 else None
         except (OSError, ValueError, psutil.Error):
             return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Final
 
 import zmq
@@ -25,10 +24,8 @@ class StreamChannel:
     async def read(self) -> bytes:
         return await self._reader.read(_READ)
 
-    def write(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         self._writer.write(data)
-
-    async def drain(self) -> None:
         await self._writer.drain()
 
     def abort(self) -> None:
@@ -36,7 +33,7 @@ class StreamChannel:
 
 
 class MessageChannel:
-    """The same as a DEALER. What is read and written is messages as `headrace_logjam.wire.joined` makes them.
+    """The same as a DEALER. What is read and sent is messages as `headrace_logjam.wire.joined` makes them.
 
     It does not connect again by itself: answers carry no id, so events lost with the old connection would be taken for accepted.
     Nor does it hear that a connection has ended, or that a server wants a key: then no answer comes.
@@ -49,19 +46,14 @@ class MessageChannel:
         self._dealer.setsockopt(zmq.IPV6, ":" in target.host)
         host = f"[{target.host}]" if ":" in target.host else target.host
         self._dealer.connect(f"tcp://{host}:{target.port}")
-        self._written: deque[bytes] = deque()
 
     async def read(self) -> bytes:
         return joined(await self._dealer.recv_multipart())
 
-    def write(self, data: bytes) -> None:
-        self._written.append(data)
-
-    async def drain(self) -> None:
-        while self._written:
-            frames = split(self._written.popleft())
-            for first in range(0, len(frames), MESSAGE_FRAMES):
-                await self._dealer.send_multipart(frames[first : first + MESSAGE_FRAMES])
+    async def send(self, data: bytes) -> None:
+        frames = split(data)
+        for first in range(0, len(frames), MESSAGE_FRAMES):
+            await self._dealer.send_multipart(frames[first : first + MESSAGE_FRAMES])
 
     def abort(self) -> None:
         self._context.destroy(0)

@@ -128,9 +128,7 @@ class Connection:
                 raise ServerError(f"acknowledged nothing for {self._timeout:g} s")
 
     async def _send(self, channel: Channel) -> None:
-        if greeting := self._client.again():
-            channel.write(greeting)
-            await channel.drain()
+        await channel.send(self._client.again())
         while True:
             await self._room.acquire()
             events = await self._source.take(self._batch)
@@ -144,8 +142,7 @@ class Connection:
                 self._progress = now
             self._waiting[name] = SentFrame(len(events), now)
             self._tally.count(len(events), frame)
-            channel.write(frame)
-            await channel.drain()
+            await channel.send(frame)
 
     async def _listen(self, channel: Channel) -> None:
         while data := await channel.read():

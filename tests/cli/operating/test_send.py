@@ -140,41 +140,37 @@ def test_a_line_waits_for_no_other_and_many_fill_a_frame(tmp_path: Path, capfd: 
     assert json.loads(capfd.readouterr().out)["frames"] <= 40
 
 
-def test_a_server_that_never_acknowledges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    patient_to_connect(monkeypatch)
-    monkeypatch.setattr(verb, "ANSWER_SECONDS", 0.5)
-    with Server(silent).running() as server:
-        assert to("forward", server.target, RateSource(1000, 0.01, 300)) == 1
-    told = capfd.readouterr()
-    assert f"{server.target} acknowledged nothing for 0.5 s" in told.err
-    assert "events were not acknowledged." in told.err
-    assert "not acknowledged" in told.out
-
-
 @pytest.mark.parametrize(
-    ("answer", "sentence"),
+    ("protocol", "answer", "sentence"),
     [
-        (None, "the connection"),  # a reset, or an end, by chance
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"\xff" * 300, "answered against the protocol"),
+        ("forward", b"", "acknowledged nothing for 0.5 s"),
+        ("forward", b"\x81\xa3ack\xa1x", "which was not sent"),
+        *(
+            (protocol, None, "the connection") for protocol in ("courier", "lumberjack")
+        ),  # a reset, or an end, by chance
+        *(
+            (protocol, b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"\xff" * 300, "answered against the protocol")
+            for protocol in ("courier", "lumberjack")
+        ),
     ],
 )
-@pytest.mark.parametrize("protocol", ["courier", "lumberjack"])
-def test_a_server_of_another_kind(
-    protocol: str, answer: bytes | None, sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_server_that_does_not_acknowledge(
+    protocol: str,
+    answer: bytes | None,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    patient_to_connect(monkeypatch)
+    if answer == b"":
+        monkeypatch.setattr(verb, "ANSWER_SECONDS", 0.5)
     with Server(lambda: lambda data: answer).running() as server:
         assert to(protocol, server.target, RateSource(1000, 0.1, 300)) == 1
-    told = capfd.readouterr().err
-    assert sentence in told
-    assert "were not acknowledged" in told
-
-
-def test_an_acknowledgement_of_what_was_not_sent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with Server(lambda: lambda data: b"\x81\xa3ack\xa1x").running() as server:
-        assert to("forward", server.target, RateSource(10, 0.1, 300)) == 1
-    assert "which was not sent" in capfd.readouterr().err
+    told = capfd.readouterr()
+    assert sentence in told.err
+    assert server.target in told.err
+    assert "were not acknowledged" in told.err
+    assert "not acknowledged" in told.out
 
 
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
