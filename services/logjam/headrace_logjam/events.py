@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import orjson
@@ -28,7 +27,7 @@ from headrace_common.session.interface import Pause, paused
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_logjam.wire import BodyLimits, LogjamMessage, Meta, inflate, joined
+from headrace_logjam.wire import BodyLimits, LogjamMessage, inflate, joined
 
 PROTOCOL: Final = "logjam"
 ENVELOPES_BYTES: Final = 2 << 20
@@ -41,12 +40,6 @@ _SUBJECT: Final = 256
 NOTHING: Final = msgspec.Raw(b"null")
 NAMELESS: Final = (b"null", b'""')
 """Ids that name no request, as JSON."""
-
-
-class LogjamAttribute(StrEnum):
-    """Keys of attributes that Logjam's records alone have."""
-
-    CREATED = "created"  # when the message was made, by the device's clock, Unix time in milliseconds
 
 
 class BodyFields(msgspec.Struct):
@@ -82,14 +75,6 @@ def _instant(milliseconds: int) -> bytes | None:
     return None
 
 
-class BodyContent(NamedTuple):
-    """A body: its JSON as it was sent, the fields read of it, and its event."""
-
-    raw: bytes
-    fields: BodyFields
-    event: MendedJson
-
-
 class RecordMaker(ABC):
     """Makes the records of messages, of producers or of devices."""
 
@@ -100,14 +85,21 @@ class RecordMaker(ABC):
 
     def make(self, message: LogjamMessage, received_ms: int) -> Generator[Pause, None, Part]:
         """Returns the event of a message, or its reject. Never raises for any message."""
-        meta = message.meta
+        meta, json, limits = message.meta, self._json, self._limits
         if message.problem or meta is None:
             return self._reject(message, Reason.BAD_MESSAGE, message.problem)
         app_env, topic, body, _ = message.frames
-        found = yield from self._read(meta, body)
-        if isinstance(found, Fault):
-            return self._reject(message, *found)
-        raw, fields, event = found
+        try:
+            raw = yield from paused(inflate(meta.compression, body, limits))
+        except ProtocolError as error:
+            return self._reject(message, Reason.OVERSIZED if error.limit else Reason.COMPRESSION, str(error))
+        fields = json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
+        event = MendedJson(raw, b"")
+        if isinstance(fields, Fault):
+            mended = yield from paused(json.mend(raw, fields, limits.event))
+            if isinstance(mended, Fault):
+                return self._reject(message, *mended)
+            fields, event = mended
         name = self.name(message, raw if fields.named else None)
         time = event_time(fields, meta.created_ms)
         attributes = event.attributes(self.about(message, received=time is None))
@@ -145,19 +137,6 @@ class RecordMaker(ABC):
     def new_envelope(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
         """Makes it."""
         return Envelope(PROTOCOL, source(PROTOCOL, sender), (app_env + b"/" + topic).decode(errors="replace"))
-
-    def _read(self, meta: Meta, body: bytes) -> Generator[Pause, None, BodyContent | Fault]:
-        """Returns the event that a body is, or why it is none."""
-        json, limits = self._json, self._limits
-        try:
-            raw = yield from paused(inflate(meta.compression, body, limits))
-        except ProtocolError as error:
-            return Fault(Reason.OVERSIZED if error.limit else Reason.COMPRESSION, str(error))
-        fields = json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
-        if isinstance(fields, Fault):
-            mended = yield from paused(json.mend(raw, fields, limits.event))
-            return mended if isinstance(mended, Fault) else BodyContent(raw, *mended)
-        return BodyContent(raw, fields, MendedJson(raw, b""))
 
 
 class ProducerMaker(RecordMaker):

@@ -30,8 +30,6 @@ class ConsumerSession(GatheringSession[MessagesFrame]):
         self._maker = SubscriptionMaker(endpoint, consumer, limits)
         self._lost = lost
         self._numbers = Numbers()
-        self.sure = True
-        """Whether all that is read comes by one connection."""
 
     @override
     def receive(self, message: Message, now_ms: int) -> None:
@@ -51,12 +49,7 @@ class ConsumerSession(GatheringSession[MessagesFrame]):
         session has all that were read before. `ended`: a connection has ended since the last call. The next one brings nothing
         before that call; so messages may be of either until nothing is left.
         """
-        if ended:
-            self.sure = False
-            self._numbers.connection(sure=False)
-        elif empty and not self.sure:
-            self.sure = True
-            self._numbers.connection(sure=True)
+        self._numbers.read(ended=ended, empty=empty)
 
     @override
     def new_frame(self, ticket: Ticket, received_ms: int, message: LogjamMessage) -> MessagesFrame:

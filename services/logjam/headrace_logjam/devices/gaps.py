@@ -51,14 +51,16 @@ class Numbers:
     def __init__(self) -> None:
         self._last: dict[int, int] = {}
         self._starts: dict[int, DeviceStart] = {}
-        self._sure = True
+        self._sure = True  # all comes by one connection
         self._may_restart: set[int] = set()
         """Devices of which nothing was heard since it is sure that all comes by the newest connection."""
 
-    def connection(self, *, sure: bool) -> None:
-        """Notes that a connection has ended: from here on messages come by it or by a new one, or, if `sure`, by the new one."""
-        self._sure = sure
-        if sure:
+    def read(self, *, ended: bool, empty: bool) -> None:
+        """Notes how much was read: see `headrace_logjam.devices.consumer.ConsumerSession.read`."""
+        if ended:
+            self._sure = False
+        elif empty and not self._sure:
+            self._sure = True
             self._may_restart = set(self._last)
 
     def received(self, device: int, sequence: int, now_ms: int) -> Heard:

@@ -10,8 +10,11 @@ from headrace_common.record.event import Envelope, Event, deterministic_id, rfc3
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Gap, Heard
-from headrace_logjam.events import PROTOCOL, LogjamAttribute, RecordMaker
+from headrace_logjam.events import PROTOCOL, RecordMaker
 from headrace_logjam.wire import HEARTBEAT, BodyLimits, LogjamMessage
+
+CREATED: Final = b"created"
+"""The key of an attribute that Logjam's records alone have: when the device says that the message was made (Unix time, ms)."""
 
 
 class SubscriptionMaker(RecordMaker):
@@ -69,7 +72,7 @@ def _json(value: object) -> bytes:
 _ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b%%b%%b}' % (
     Attribute.DEVICE.encode(),
     Attribute.SEQUENCE.encode(),
-    LogjamAttribute.CREATED.encode(),
+    CREATED,
 )
 _START: Final = b',"%b":%%d,"%b":%%d' % (Attribute.START.encode(), Attribute.RESTARTS.encode())
 _BEHIND: Final = b',"%b":true' % Attribute.BEHIND.encode()
