@@ -112,9 +112,8 @@ class StoredUnseen(BaseException):
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch that a request held, and the identity that it was sent under."""
+    """A batch as it was sent, and its identity."""
 
-    request: int
     where: TopicPartition
     identity: tuple[int, int]
     sequence: int
@@ -130,9 +129,6 @@ class FakeBroker:
         self.sent: list[Sent] = []
         self.stored: list[tuple[bytes, dict[str, bytes]]] = []
         self.leader: int = 1
-        self.led = 100
-        """Partitions from this one on have no leader."""
-        self.metadata_updates = 0
         self.identities = 0
         self.requests = 0
         self.open = asyncio.Event()
@@ -168,10 +164,9 @@ class FakeClient:
         return 1
 
     def leader_for_partition(self, where: TopicPartition) -> int:
-        return self.broker.leader if where.partition < self.broker.led else -1
+        return self.broker.leader
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
-        self.broker.metadata_updates += 1
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         done.set_result(True)
         return done
@@ -181,7 +176,7 @@ class FakeClient:
             self.broker.identities += 1
             return SimpleNamespace(error_code=0, producer_id=self.broker.identities)
         self.broker.requests += 1
-        number, topics = self.broker.requests, []
+        topics = []
         for topic, partitions in request._topics:
             answers = []
             for partition, data in partitions:
@@ -189,7 +184,7 @@ class FakeClient:
                 identity = batch.producer_id, batch.producer_epoch
                 records = list(batch)
                 values = [record.value or b"" for record in records]
-                sent = Sent(number, TopicPartition(topic, partition), identity, batch.base_sequence, values, data)
+                sent = Sent(TopicPartition(topic, partition), identity, batch.base_sequence, values, data)
                 answer = self.broker.said(sent, [dict(record.headers) for record in records])
                 if isinstance(answer, Exception) and not isinstance(answer, errors.BrokerResponseError):
                     raise answer

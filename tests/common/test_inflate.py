@@ -161,13 +161,3 @@ def test_blocks_without_output_are_inflated_in_steps(inflate: Inflate, data: byt
     pieces = list(inflate(data, WIDE))
     assert b"".join(pieces) == b""
     assert len(pieces) >= steps
-
-
-def test_the_limits_are_for_all_members_together() -> None:
-    data = gzip.compress(b"z" * 1000) * 100
-    assert len(whole(data, InflateLimits(100_000, 1000))) == 100_000
-    assert fault(data, InflateLimits(99_999, 1000)) == "LIMITS__INFLATED_BYTES"
-    small = gzip.compress(b"z" * 100_000)
-    ratio = 100_000 / len(small)
-    assert fault(small * 30, InflateLimits(64 * MIB, ratio * 0.99)) == "LIMITS__RATIO"
-    assert len(whole(small * 30, InflateLimits(64 * MIB, ratio * 1.01))) == 3_000_000

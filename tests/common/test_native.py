@@ -114,42 +114,9 @@ def test_without_cargo_setting_up_goes_on(monkeypatch: pytest.MonkeyPatch) -> No
     assert "\n" not in line
 
 
-NEWEST = """\
-version = 4
-
-[[package]]
-name = "headrace_native"
-version = "9.9.9"
-dependencies = [
- "ryu",
-]
-
-[[package]]
-name = "ryu"
-version = "999.0.0"
-source = "registry+https://crates.example/index"
-checksum = "newer"
-"""
-
-
-def test_every_crate_is_the_one_that_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the newest versions that cargo would take, only where they come from is used, and the core's own version."""
-    for name in ("lock.py", "crates.lock"):
-        shutil.copy(building.SOURCES / name, tmp_path)
-    (tmp_path / "bin").mkdir()
-    cargo = tmp_path / "bin" / "cargo"
-    cargo.write_text(f"#!/bin/sh\ncat > Cargo.lock <<'END'\n{NEWEST}END\n")
-    cargo.chmod(0o755)
-    monkeypatch.setenv("PATH", str(cargo.parent), prepend=":")
-    subprocess.run([sys.executable, tmp_path / "lock.py"], check=True)
-    locked, pinned = (tomllib.loads((tmp_path / name).read_text())["package"] for name in ("Cargo.lock", "crates.lock"))
-    for crate, pin in zip(locked, pinned, strict=True):
-        if pin["name"] == native.MODULE:
-            assert crate == {**pin, "version": "9.9.9"}
-        else:
-            assert "source" not in pin
-            assert len(pin["checksum"]) == 64
-            assert crate == {**pin, "source": "registry+https://crates.example/index"}
+def test_every_crate_is_the_one_that_is_pinned() -> None:
+    pinned = tomllib.loads((building.SOURCES / "crates.lock").read_text())["package"]
+    assert all(len(pin["checksum"]) == 64 for pin in pinned if pin["name"] != native.MODULE)
     declared = tomllib.loads((building.SOURCES / "Cargo.toml").read_text())["dependencies"]
     versions = {pin["name"]: f"={pin['version']}" for pin in pinned}
     assert {name: versions[name] for name in declared} == {

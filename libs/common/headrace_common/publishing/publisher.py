@@ -175,22 +175,19 @@ class Publisher:
         return str(refused.error) if refused else self._producer.silence()
 
     def enter(self) -> Pump:
-        """Chooses a new connection's partition: of the next `CHOICE` in turn that include a good one, the good one with the
-        fewest connections. A good one has a leader and nothing overdue.
+        """Chooses a new connection's partition: of the next `CHOICE` in turn the one with the fewest connections, if it can be
+        one that has a leader and nothing overdue.
         """
         now, pumps = self._loop.time(), self._pumps
         self._rotation += 1
 
-        def cost(turn: int) -> tuple[bool, int, int]:
+        def cost(turn: int) -> tuple[bool, int]:
             pump = pumps[(self._rotation + turn) % len(pumps)]
             since = pump.waiting_since()
             bad = (since is not None and now - since > OVERDUE_TIME) or self._producer.leader(pump.where) is None
-            return bad, pump.connections, turn
+            return bad, pump.connections
 
-        for first in range(0, len(pumps), CHOICE):
-            bad, _, turn = min(map(cost, range(first, min(first + CHOICE, len(pumps)))))
-            if not bad:
-                break
+        turn = min(range(min(CHOICE, len(pumps))), key=cost)
         chosen = pumps[(self._rotation + turn) % len(pumps)]
         chosen.connections += 1
         return chosen
