@@ -205,6 +205,7 @@ class Kafka(FakeBroker):
         super().__init__()
         self.says: dict[str, deque[str]] = defaultdict(deque)
         self.takes = TAKES
+        self.compacted = False
         self.refused_all = self.refused_quarantine = False
         self.unsure: set[bytes] = set()
         """Ids of events that Kafka has refused, or failed at."""
@@ -325,8 +326,11 @@ class Stage:
         self.loop = loop
 
     def described(self) -> None:
-        takes = self.kafka.takes
-        self.topics.events, self.topics.quarantine = Topic("events", 4, takes), Topic("quarantine", 3, takes)
+        takes, policy = self.kafka.takes, {"cleanup.policy": "compact,delete"} if self.kafka.compacted else {}
+        self.topics.events, self.topics.quarantine = (
+            Topic("events", 4, takes, (), policy),
+            Topic("quarantine", 3, takes),
+        )
 
     async def __aenter__(self) -> Stage:
         running = (*(pump.run() for pump in self.pumps), pumps.abandon_overdue(self.pumps))
@@ -498,6 +502,24 @@ def test_an_answer_that_came_while_the_process_stood_still_is_heard_before_a_dea
 )
 def test_what_is_refused_for_good_is_given_up_unless_it_is_kept(answer: str, topic: str, expected: list[str]) -> None:
     assert fates(Say(answer, 2, topic), Send("er"), Send("e", 1), Send("er", 1, KEPT)) == expected
+
+
+@pytest.mark.parametrize("parts", ["p" * 4 * REFUSALS_PER_BATCH, "o", "ooo", "o" * 4 * REFUSALS_PER_BATCH])
+def test_a_topic_or_broker_that_takes_nothing_is_not_taken_for_bad_records(parts: str) -> None:
+    stage = slowly(lambda loop: play(loop, Send(parts)))
+    assert [frame.fate for frame, _ in stage.frames] == ["abandoned"]
+    assert not stage.kafka.log["quarantine"]
+
+
+async def test_a_compacted_topic_is_not_taken_for_bad_records() -> None:
+    """A client that sent few events at a time was acknowledged for all of them, and they were in quarantine."""
+    async with Stage(slow_loop()) as stage:
+        stage.kafka.compacted = stage.kafka.refused_all = True
+        stage.kafka.says["events"].append("InvalidRecordError")
+        stage.send(Send("eee"))
+        await stage.idle()
+        assert [frame.fate for frame, _ in stage.frames] == ["abandoned"]
+        assert len(stage.kafka.sent) == 1
 
 
 async def kept(answer: str, loop: SlowLoop) -> Stage:
