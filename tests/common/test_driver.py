@@ -135,17 +135,6 @@ async def test_what_is_parsed_as_little_costs_nothing_though_more_has_come_meanw
     assert bench.driver.account.used == before
 
 
-async def test_what_a_question_holds_stays_in_the_budgets_until_it_is_answered(bench: Bench) -> None:
-    bench.session.asks += [Asked(0), Asked(1, 200)]
-    bench.driver.submit(1.0)
-    assert (bench.budget.used, bench.driver.pending, bench.driver.outstanding, bench.driver.frames) == (500, 500, 2, 0)
-    (first, caller), _ = bench.backend.asked
-    caller.answered(first.ticket, "yes")
-    assert bench.session.heard == [("answered", 0, "yes")]
-    assert (bench.budget.used, bench.driver.outstanding) == (200, 1)
-    assert bench.transport.said[-1] == "speak"
-
-
 @pytest.mark.parametrize(
     ("name", "given", "began"),
     [
@@ -236,17 +225,6 @@ async def test_the_service_may_end_a_conversation_and_hears_once_when_it_has_end
     assert bench.backend.gone == [bench.driver]
     bench.driver.end("again")
     assert ("close", "again", End.SETTLED) not in bench.transport.said
-
-
-async def test_an_answer_to_one_who_has_gone_gives_its_bytes_back_and_says_nothing(bench: Bench) -> None:
-    bench.session.asks.append(Asked(0))
-    bench.driver.submit(1.0)
-    bench.driver.leave()
-    assert bench.budget.used == 300
-    bench.driver.answered(0, "late")
-    bench.driver.tick(1.0)
-    assert bench.budget.used == 0
-    assert bench.session.heard == []
 
 
 async def test_who_has_ended_asks_nothing_more_whatever_it_is_answered(bench: Bench) -> None:

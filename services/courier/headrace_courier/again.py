@@ -7,7 +7,7 @@ from headrace_common.session.again import (
     QuarantinedItem,
     ReplayOutcome,
     frames_of,
-    item_ids,
+    numbered_ids,
     own_ids,
     parts_of,
     peer_of,
@@ -26,4 +26,4 @@ def read(item: QuarantinedItem, settings: CourierSettings) -> ReplayOutcome:
     nonce = bytes.fromhex(item.attributes[CourierAttribute.NONCE.value])
     payload = courier.jdat_of(nonce, item.content if whole else courier.entry(item.content), level=0)
     made = frames_of(CourierSession(peer_of(item), settings.limits), payload, item.received_ms)
-    return read_again(parts_of(made), own_ids(item) if whole else item_ids(item))
+    return read_again(parts_of(made), own_ids(item) if whole else numbered_ids(item))

@@ -62,7 +62,6 @@ class CourierClient(KeyedClient):
     elsewhere = True
     malformed = b"\x16\x03\x01\x02\x00\x01\x00\x01"
     unknown = wire.HEADER.pack(b"WHAT", 4) + b"what"
-    unknown_is = "a message WHAT of four bytes"
 
     def __init__(self, compression: Compression | None = None) -> None:
         super().__init__(compression)

@@ -40,7 +40,6 @@ class ForwardClient(KeyedClient):
     elsewhere = True
     malformed = b"\xc1" * 16
     unknown = bytes(msgpack.packb("what"))
-    unknown_is = "a text where a message begins"
 
     def __init__(self, compression: Compression | None = None) -> None:
         super().__init__(compression)

@@ -25,7 +25,6 @@ class LumberjackClient(OrderedClient):
     elsewhere = True
     malformed = b"GET / HTTP/1.1\r\n\r\n"
     unknown = b"3W\x00\x00\x00\x01"
-    unknown_is = "a window of version 3"
 
     def __init__(self, compression: Compression | None = None, version: int = wire.V2) -> None:
         super().__init__(compression)

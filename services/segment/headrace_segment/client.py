@@ -23,7 +23,6 @@ class SegmentClient(OrderedClient):
     plain = "block"
     malformed = b"\xff" * 16  # a message of type -1
     unknown = HEADER.pack(99, 0)
-    unknown_is = "a message of type 99"
     messages = original.MESSAGES
     acknowledgement: type[Any] = original.DataAppended
     segment = STREAM

@@ -87,14 +87,10 @@ def own_ids(item: QuarantinedItem) -> Name:
     return lambda given, index: given if given.startswith(DETERMINISTIC) else derived(item, index)
 
 
-def item_ids(item: QuarantinedItem) -> Name:
-    """Names the event of a one-event item by the item's own id, unless that is random."""
-    name = item.name.encode()
-    return lambda given, index: name if name.startswith(DETERMINISTIC) and index == 0 else own_ids(item)(given, index)
-
-
 def numbered_ids(item: QuarantinedItem) -> Name:
-    """Names the events of an item that is the rest of a message: the item's id is the first one's, the others count on."""
+    """Names the events of an item that is an event, or the rest of a message: the first one has the item's id, the others count
+    on. Names them as `derived` does if that id is random.
+    """
     name = item.name
     if not name.startswith(DETERMINISTIC.decode()):
         return lambda given, index: derived(item, index)
@@ -144,7 +140,7 @@ def as_it_is(item: QuarantinedItem, most: int, content_type: bytes) -> ReplayOut
         part: Part = envelope.reject(Reason.OVERSIZED, f"{len(content)} bytes", content, unique_id())
     else:
         part = envelope.event(unique_id(), rfc3339_ms(item.received_ms), content, about)
-    return read_again([part], item_ids(item))
+    return read_again([part], numbered_ids(item))
 
 
 def whole_record(item: QuarantinedItem) -> ReplayOutcome:

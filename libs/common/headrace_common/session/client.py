@@ -79,8 +79,7 @@ class Client(ABC):
     malformed: ClassVar[bytes] = b""
     """Bytes that no frame begins with; empty if a transport of messages lies between."""
     unknown: ClassVar[bytes] = b""
-    """A message of a kind or version that does not exist; see `unknown_is`."""
-    unknown_is: ClassVar[str] = ""
+    """A message of a kind or version that does not exist."""
 
     def __init__(self, compression: Compression | None = None) -> None:
         """`compression`: None means the protocol's usual one."""
