@@ -29,7 +29,6 @@ class WriterOfToday(Writer):
 
     messages = today.MESSAGES
     acknowledgement = today.DataAppended
-    unknown = b""
 
     def greeting(self) -> bytes:
         say = today.MESSAGES.encode

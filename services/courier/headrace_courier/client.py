@@ -61,7 +61,6 @@ class CourierClient(KeyedClient):
     methods: ClassVar[Mapping[str, range]] = {"zlib": range(10)}
     elsewhere = True
     malformed = b"\x16\x03\x01\x02\x00\x01\x00\x01"
-    unknown = wire.HEADER.pack(b"WHAT", 4) + b"what"
 
     def __init__(self, compression: Compression | None = None) -> None:
         super().__init__(compression)

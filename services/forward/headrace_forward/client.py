@@ -39,7 +39,6 @@ class ForwardClient(KeyedClient):
     }  # zstd: what any reader can inflate
     elsewhere = True
     malformed = b"\xc1" * 16
-    unknown = bytes(msgpack.packb("what"))
 
     def __init__(self, compression: Compression | None = None) -> None:
         super().__init__(compression)

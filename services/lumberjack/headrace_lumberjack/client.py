@@ -24,7 +24,6 @@ class LumberjackClient(OrderedClient):
     methods: ClassVar[Mapping[str, range]] = {"none": range(0), "zlib": range(1, 10)}
     elsewhere = True
     malformed = b"GET / HTTP/1.1\r\n\r\n"
-    unknown = b"3W\x00\x00\x00\x01"
 
     def __init__(self, compression: Compression | None = None, version: int = wire.V2) -> None:
         super().__init__(compression)

@@ -12,7 +12,6 @@ from headrace_common.session.client import STREAM, Answer, Compression, OrderedC
 from typing_extensions import override
 
 from headrace_segment.wire import original
-from headrace_segment.wire.codes import HEADER
 from headrace_segment.wire.parser import ReplyParser
 
 
@@ -22,7 +21,6 @@ class SegmentClient(OrderedClient):
     forms = ("block",)
     plain = "block"
     malformed = b"\xff" * 16  # a message of type -1
-    unknown = HEADER.pack(99, 0)
     messages = original.MESSAGES
     acknowledgement: type[Any] = original.DataAppended
     segment = STREAM

@@ -78,8 +78,6 @@ class Client(ABC):
     """Whether tools may talk to servers of this protocol that are not ours."""
     malformed: ClassVar[bytes] = b""
     """Bytes that no frame begins with; empty if a transport of messages lies between."""
-    unknown: ClassVar[bytes] = b""
-    """A message of a kind or version that does not exist."""
 
     def __init__(self, compression: Compression | None = None) -> None:
         """`compression`: None means the protocol's usual one."""
