@@ -83,16 +83,6 @@ def piece(at: int) -> Block:
     return Block(W1, at * MIB, (at + 1) * MIB, bytes(MIB))
 
 
-async def test_bytes_above_the_retention_are_cut_once() -> None:
-    bench = Bench(retention_bytes=MIB)
-    bench.stores("s", Create(), *map(piece, range(3)))
-    for _ in range(5):
-        bench.upkeep.look()
-    assert bench.lands() == [Truncate(2 * MIB)]
-    bench.stores("s", piece(3))
-    assert bench.looks() == [Truncate(3 * MIB)]
-
-
 async def test_what_is_older_than_the_retention_is_let_go_in_whole_blocks() -> None:
     bench = Bench(retention_time=3600)
     bench.stores("s", Create())

@@ -22,8 +22,4 @@ class SegmentMetrics:
             "Writers whose levels are known. Those without a connection leave after a week.",
         )
         self.bytes = catalogue.gauge("segment_stored_bytes", "Bytes of all segments that can be read.")
-        self.sessions = catalogue.gauge("segment_sessions", "Writers that are set up on connections of this process.")
-        self.replies_bytes = catalogue.gauge(
-            "segment_replies_bytes", "Bytes of segments in replies to reads that have not left."
-        )
         self.blocks = catalogue.counter("segment_blocks", "Blocks that this process has stored.")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from headrace_common.operations.networks import Network, networks, within
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
-from headrace_common.operations.variables import Bytes, Seconds
-from pydantic import Field, model_validator
+from headrace_common.operations.variables import Seconds
+from pydantic import Field
 
 from headrace_segment.session.limits import SessionLimits
 
@@ -59,9 +59,6 @@ class SegmentSection(Section):
     writers: int = Field(
         100_000, ge=1, description="Maximum writers of one segment whose levels are known; beyond them none is set up."
     )
-    retention_bytes: Bytes = Field(
-        0, ge=0, description="Of each segment, about the newest bytes that are kept; 0: all. Whole blocks are removed."
-    )
     retention_time: Seconds = Field(
         0,
         ge=0,
@@ -78,14 +75,6 @@ class SegmentSection(Section):
             with suppress(ValueError):  # it is a subject
                 named += networks(each)
         return within(peer.address, named)
-
-    @model_validator(mode="after")
-    def _retention(self) -> Self:
-        if 0 < self.retention_bytes < MIB:
-            raise ValueError("SEGMENT__RETENTION_BYTES is 0, or 1 MiB at least")
-        if 0 < self.retention_time < 60:
-            raise ValueError("SEGMENT__RETENTION_TIME is 0, or 60 seconds at least")
-        return self
 
 
 def limits_of(limits: LimitSettings, section: SegmentSection) -> SessionLimits:

@@ -8,12 +8,12 @@ connection still gets `SHARE`, so no read waits for another connection's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka.errors import KafkaError
-from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.log import Log
 from headrace_common.session.interface import Caller
 
@@ -44,10 +44,6 @@ RETRY: Final = 0.5
 Asked = ReadBytes | DescribeSegment | RepliesLeft
 
 
-class NotServedError(HeadraceError):
-    """The process does not own the segment."""
-
-
 @dataclass(eq=False, slots=True)
 class _Connection:
     """The reads of a connection under way. `turn` is locked while a reply with `held` bytes is read, or has not left."""
@@ -76,7 +72,7 @@ class Readers:
         self._memory = memory
         self._deadline = deadline
         self._connections: dict[Caller, _Connection] = {}
-        self._at_end: dict[str, set[asyncio.Event]] = {}
+        self._at_end: dict[str, asyncio.Event] = {}
         self.used = 0
         """Bytes of replies that are read, or have not left."""
 
@@ -87,14 +83,20 @@ class Readers:
                 self._hold(known, 0)
             caller.answered(question.ticket, None)
             return
-        connection = self._connections.setdefault(caller, _Connection())
-        task = asyncio.create_task(self._answer(question, caller, connection))
-        connection.tasks.add(task)
-        task.add_done_callback(lambda done: self._done(done, question, caller, connection))
+        partition = self._partition_of(question.segment)
+        if not partition.live.is_set():
+            caller.end("log")
+            caller.answered(question.ticket, OutcomeUnknown())
+        elif isinstance(question, DescribeSegment):
+            found = partition.fold.segments.get(question.segment)
+            caller.answered(question.ticket, _described(found) if found else Refused(Refusal.NO_SEGMENT))
+        else:
+            connection = self._connections.setdefault(caller, _Connection())
+            task = asyncio.create_task(self._answer(question, caller, connection))
+            connection.tasks.add(task)
+            task.add_done_callback(lambda done: self._done(done, question, caller, connection))
 
-    def _done(
-        self, task: asyncio.Task[object], question: ReadBytes | DescribeSegment, caller: Caller, connection: _Connection
-    ) -> None:
+    def _done(self, task: asyncio.Task[object], question: ReadBytes, caller: Caller, connection: _Connection) -> None:
         connection.tasks.discard(task)
         # here, since a task that is cancelled before its first step does nothing at all
         caller.answered(question.ticket, OutcomeUnknown() if task.cancelled() else task.result())
@@ -123,19 +125,12 @@ class Readers:
     def heard(self, segments: set[str]) -> None:
         """Wakes the reads of these segments, which may have changed."""
         for name in segments & self._at_end.keys():
-            for event in self._at_end[name]:
-                event.set()
+            self._at_end.pop(name).set()
 
-    async def _answer(self, question: ReadBytes | DescribeSegment, caller: Caller, connection: _Connection) -> object:
-        partition = self._partition_of(question.segment)
+    async def _answer(self, question: ReadBytes, caller: Caller, connection: _Connection) -> object:
         try:
-            if isinstance(question, ReadBytes):
-                return await self._read(partition, question, connection)
-            segment = _segment(partition, question.segment)
-            if segment is None:
-                return Refused(Refusal.NO_SEGMENT)
-            return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)
-        except (NotServedError, TimeoutError, LogError):
+            return await self._read(self._partition_of(question.segment), question, connection)
+        except (TimeoutError, LogError):
             caller.end("log")
         except Exception:
             self._log.exception("read failed", segment=question.segment)
@@ -146,8 +141,8 @@ class Readers:
         clock = asyncio.get_running_loop().time
         until = clock() + self._wait
         name, offset = question.segment, question.offset
-        while True:
-            segment = _segment(partition, name)
+        while partition.live.is_set():
+            segment = partition.fold.segments.get(name)
             if segment is None:
                 return Refused(Refusal.NO_SEGMENT)
             if offset < segment.start:
@@ -160,6 +155,7 @@ class Readers:
             if segment.sealed or clock() >= until:
                 return BytesRead(b"", at_tail=True, end_of_segment=segment.sealed)
             await self._more(name, until - clock())
+        return OutcomeUnknown()  # `lost` ends the conversation
 
     async def _in_turn(
         self, partition: Partition, segment: Segment, question: ReadBytes, connection: _Connection
@@ -191,18 +187,10 @@ class Readers:
 
     async def _more(self, name: str, seconds: float) -> None:
         """Waits until the segment changes, at most `seconds`."""
-        event = asyncio.Event()
-        self._at_end.setdefault(name, set()).add(event)
-        try:
+        changes = self._at_end.setdefault(name, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await event.wait()
-        except TimeoutError:
-            pass
-        finally:
-            waiting = self._at_end[name]
-            waiting.discard(event)
-            if not waiting:
-                del self._at_end[name]
+                await changes.wait()
 
     async def close(self) -> None:
         """Gives all reads up."""
@@ -213,8 +201,5 @@ class Readers:
             await asyncio.wait(tasks)
 
 
-def _segment(partition: Partition, name: str) -> Segment | None:
-    """Returns the segment, if there is one. Raises `NotServedError`."""
-    if not partition.live.is_set():
-        raise NotServedError
-    return partition.fold.segments.get(name)
+def _described(segment: Segment) -> SegmentDescription:
+    return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)

@@ -183,5 +183,3 @@ class Segments(Backend, OwnParts):
             metrics.segments.set(len(segments))
             metrics.writers.set(sum(len(segment.writers) for segment in segments))
             metrics.bytes.set(sum(segment.length - segment.start for segment in segments))
-            metrics.sessions.set(sum(len(each.appending) for each in self._partitions))
-            metrics.replies_bytes.set(self._readers.used)

@@ -1,4 +1,4 @@
-"""Keeps one partition small while this process owns it: the log's head, silent writers, bytes above the retention."""
+"""Keeps one partition small while this process owns it: the log's head, silent writers, bytes older than the retention."""
 
 from __future__ import annotations
 
@@ -73,18 +73,14 @@ class PartitionUpkeep:
                 self._partition.put(name, record)
 
     def _due(self) -> Iterator[tuple[str, Truncate]]:
-        """Yields what is above the retention: whole blocks at the beginning of segments.
+        """Yields what is older than the retention: whole blocks at the beginning of segments.
 
         What is too old is so by the log's time, too: our clock alone could be wrong, and removed bytes are lost.
         """
-        fold, kept, kept_ms = self._partition.fold, self._settings.retention_bytes, self._settings.retention_time * 1000
-        before = min(self._now_ms(), fold.log_time) - int(kept_ms)
-        for name, segment in fold.segments.items():
-            due = 0
-            if kept and (found := segment.index.find(segment.length - kept)) is not None:
-                due = found[0]
-            if kept_ms:
-                due = max(due, segment.length if segment.modified < before else segment.index.older(before))
+        fold, kept_ms = self._partition.fold, int(self._settings.retention_time * 1000)
+        before = min(self._now_ms(), fold.log_time) - kept_ms
+        for name, segment in fold.segments.items() if kept_ms else ():
+            due = segment.length if segment.modified < before else segment.index.older(before)
             if due > segment.start:
                 yield name, Truncate(due)
 

@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
 from headrace_segment.wire.layout import BYTE, I32, I64, REST, TEXT, UUID, Table
-from headrace_segment.wire.parser import TURN, MessageParser
+from headrace_segment.wire.parser import MessageParser
 
 AT_TAIL: Final = 0x80
 END_OF_SEGMENT: Final = 0x40
@@ -111,8 +111,6 @@ class OriginalDecoder(MessageParser[Any]):
             if kind == Kind.READ_SEGMENT and (request.offset < 0 or request.length < 0):
                 raise ProtocolError("a ReadSegment with a negative number")
             yield request
-            if kind == Kind.SETUP_APPEND:
-                yield TURN
 
     def _block(self, length: int) -> Steps:
         if length < BEGIN_BYTES:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Container, Generator
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.parser import WORK, Cost, Parser, Steps
+from headrace_common.session.parser import Parser, Steps
 from typing_extensions import override
 
 from headrace_segment.wire.codes import FRAME_BYTES, HEADER, MAX_BODY
 from headrace_segment.wire.layout import Table
 
 R = TypeVar("R")
-
-TURN: Final = Cost(WORK)
-"""Comes behind a request after which a client mostly waits for the answer: it may be there in the next turn."""
 
 
 class MessageParser(Parser[R]):

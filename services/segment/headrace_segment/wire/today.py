@@ -16,7 +16,7 @@ from typing_extensions import override
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import MESSAGES
-from headrace_segment.wire.parser import TURN, MessageParser
+from headrace_segment.wire.parser import MessageParser
 
 OLDEST: Final = 5
 NEWEST: Final = 17
@@ -55,7 +55,6 @@ _SERVED: Final = {
     Kind.SEAL_SEGMENT,
     Kind.TRUNCATE_SEGMENT,
 }
-_AWAITED: Final = _SERVED - {Kind.HELLO, Kind.KEEP_ALIVE, Kind.READ_SEGMENT, Kind.GET_SEGMENT_INFO}
 REPLIES: Final = frozenset({each for each in Kind if each in MESSAGES} - _SERVED - {Kind.END_APPEND_BLOCK})
 """Messages that only a server sends."""
 
@@ -91,8 +90,6 @@ class TodayDecoder(MessageParser[Any]):
             if kind in (Kind.READ_SEGMENT, Kind.TRUNCATE_SEGMENT) and request.offset < 0:
                 raise ProtocolError("a negative offset")
             yield request
-            if kind in _AWAITED:
-                yield TURN
         elif kind != Kind.PADDING:
             number = body[-_REQUEST:] if kind in _NUMBERED_LAST else body[:_REQUEST]
             yield Unsupported(int.from_bytes(number, "big", signed=True) if len(body) >= _REQUEST else 0, kind)
