@@ -35,7 +35,7 @@ from tests.logjam import driving as logjam
 from tests.logjam import test_vectors as device
 from tests.lumberjack import driving as lumberjack
 from tests.segment import instant
-from tests.segment.recorded import EARLY, ORIGINAL, TODAY
+from tests.segment.recorded import ORIGINAL, TODAY
 
 TESTS: Final = Path(__file__).parents[1]
 
@@ -230,7 +230,7 @@ PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     ],
     "segment": [
         Subject(of_bytes(instant.drive), _levels, _conversations(vectors), tell, comparable=_of_writers)
-        for vectors, tell in ((ORIGINAL, _ORIGINAL), ({**TODAY, **EARLY}, _TODAY))
+        for vectors, tell in ((ORIGINAL, _ORIGINAL), (TODAY, _TODAY))
     ],
 }  # fmt: skip
 

@@ -9,8 +9,7 @@ import pytest
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver, Receivers
-from tests.contract.topic import now
+from tests.contract.receiver import Receivers
 from tests.segment.client import segment_topics
 
 
@@ -25,13 +24,3 @@ def start(tmp_path: Path) -> Iterator[Receivers]:
 def own_segments(kafka: EmbeddedKafka) -> KafkaSettings:
     """Topics of the test's own."""
     return segment_topics(kafka.bootstrap)
-
-
-@pytest.fixture(scope="module")
-def service(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """A service for tests that leave it as they found it: each has segments of its own."""
-    topics, folder = segment_topics(kafka.bootstrap), tmp_path_factory.mktemp("service")
-    with Receiver("segment", topics, folder, {"segment": {"tail_wait": 2, "may_destroy": '["127.0.0.1"]'}}) as made:
-        made.spawn()
-        now(made.listens())
-        yield made

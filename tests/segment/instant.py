@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.event import Reject
 from headrace_common.session.interface import ByteSession, Caller, Peer, Ticket
 from headrace_segment.appending import Appending
 from headrace_segment.events import BlockFrame
@@ -34,13 +32,16 @@ from headrace_segment.store.reading import Gathering
 from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.layout import Table
-from headrace_segment.wire.original import MESSAGES, DataAppended, SegmentRead
+from headrace_segment.wire.original import MESSAGES, DataAppended
 from typing_extensions import override
 
 from tests import driving
-from tests.driving import NOW_MS, PEER, Seen, parts_of
+from tests.driving import NOW_MS, PEER, parts_of
 
 LIMITS = SessionLimits(frame_bytes=1 << 20, event_bytes=1 << 16, reply_bytes=1 << 20, segment_bytes=1024, writers=100)
+
+
+ACKNOWLEDGEMENTS = DataAppended, today.DataAppended
 
 
 class Hears(Caller):
@@ -137,66 +138,27 @@ class Conversation(driving.Outcome):
         return read_replies(self.replies, self.messages)
 
     def comparable(self) -> Any:
-        """A KeepAlive overtakes what waits, a writer's levels are merged as they come, writers do not wait for each other.
+        """What does not depend on how the bytes were split.
 
-        What a read finds depends on how much of what is behind it is done by then: a read waits for the one before it, and
-        nothing for a read. A refusal does not wait for blocks that are under way, and those that are refused
-        one after the other may hear it together; which of them were published depends on when the first refusal was heard. A
-        fault that shows only when a block has its turn is at no known offset.
+        A KeepAlive overtakes what waits, a writer's levels are merged as they come, and blocks behind a refused one are published
+        before that is known. A fault that shows only when a block has its turn is at no known offset.
         """
-        own: dict[Any, list[Any]] = {}
-        refusals: set[str] = set()
-        for answer in self.said():
-            reply = as_read(answer)
-            if type(reply).__name__ in ("NoSuchSegment", "SegmentIsSealed", "InvalidEventNumber"):
-                refusals.add(repr(reply))
-                continue
-            whose = getattr(reply, "writer", None) or (type(reply), getattr(reply, "segment", None))
-            said = own.setdefault(whose, [])
-            merged = found_later(reply)
-            if said and isinstance(reply, DataAppended) and isinstance(said[-1], DataAppended):
+        said: list[Any] = []
+        kept = [reply for reply in self.said() if type(reply).__name__ != "KeepAlive"]
+        for reply in kept:
+            level, before = reply, said[-1] if said else None
+            if (
+                isinstance(reply, ACKNOWLEDGEMENTS)
+                and isinstance(before, type(reply))
+                and before.writer == reply.writer
+            ):
                 said.pop()
-            elif said and isinstance(reply, today.DataAppended) and isinstance(said[-1], today.DataAppended):
-                assert reply.previous == said[-1].level < reply.level
-                merged = replace(merged, previous=said.pop().previous)
-            said.append(merged)
+                level = replace(reply, previous=before.previous) if hasattr(reply, "previous") else reply
+            said.append(level)
         parts, _, _ = super().comparable()
-        by_writer: dict[Any, list[Any]] = {}
-        for number, (frame, comparable) in enumerate(zip(self.parts, parts, strict=True)):
-            if number in self.refused:
-                continue
-            first = frame[0] if frame else None
-            by_writer.setdefault(first and of_writer(first), []).extend(comparable)
-        for whose in own:
-            if isinstance(whose, tuple) and whose[1] is None:  # whose segment it is about it does not say
-                own[whose].sort(key=repr)
+        parts = [part for number, frame in enumerate(parts) if number not in self.refused for part in frame]
         error = None if self.error is None else (str(self.error), self.error.limit)
-        return by_writer, error, self.idle, own, refusals
-
-
-def of_writer(part: Seen | Reject) -> Any:
-    """The segment, and the writer in it."""
-    if isinstance(part, Seen):
-        return part.subject, part.attributes["writer"]
-    return part.subject, orjson.loads(part.attributes or b"{}")["writer"]
-
-
-def as_read(reply: Any) -> Any:
-    """A refused read as one that has found nothing: its segment may have been truncated or deleted behind it."""
-    refused = (
-        (isinstance(reply, today.NoSuchSegment) and reply.offset >= 0)  # -1 to others
-        or (isinstance(reply, today.SegmentIsTruncated) and reply.offset < reply.start)  # a truncation: beyond the end
-    )
-    return today.SegmentRead(reply.segment, reply.offset, False, False, b"", reply.request) if refused else reply
-
-
-def found_later(reply: Any) -> Any:
-    """A reply without what depends on the time of asking, or on which of two writers was first."""
-    if isinstance(reply, SegmentRead):
-        return replace(reply, flags=0, data=b"")
-    if isinstance(reply, today.SegmentRead):
-        return replace(reply, at_tail=False, end_of_segment=False, data=b"")
-    return replace(reply, length=0) if isinstance(reply, today.SegmentInfo | today.DataAppended) else reply
+        return parts, error, self.idle, said, len(self.said()) - len(kept)
 
 
 HELLO = Kind.HELLO.to_bytes(4, "big", signed=True)

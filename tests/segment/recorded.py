@@ -26,5 +26,3 @@ def vectors(folder: str) -> dict[str, dict[str, Any]]:
 ORIGINAL = vectors("original")
 CONVERSATIONS = {name: vector for name, vector in ORIGINAL.items() if vector["replies"] is not None}
 TODAY = vectors("pravega-0.13.0")
-EARLY = vectors("pravega-0.2.0")
-"""Wire version 4, one older than we accept: most of its messages read the same."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,12 +25,11 @@ from headrace_segment.wire.original import (
     AppendSetup,
     DataAppended,
     SegmentIsSealed,
-    SegmentIsTruncated,
     SegmentRead,
 )
 
 from tests.driving import one_by_one
-from tests.segment.instant import LIMITS, Driven, Hears, InstantStore, Slow, drive
+from tests.segment.instant import Driven, Hears, InstantStore, Slow, drive
 from tests.segment.recorded import W1, W2
 from tests.segment.speaking import block, event, events, keep_alive, over_the_end, read, say, setup
 
@@ -117,21 +115,6 @@ def test_a_sealed_segment() -> None:
     assert driven.hear(block(0, HELLO)) == level(13)
     assert driven.outcome.error is None
     assert driven.hear(read()) == replies(SegmentRead("a", 0, AT_TAIL | END_OF_SEGMENT, HELLO))
-
-
-def test_a_truncated_segment() -> None:
-    driven = Driven()
-    driven.hear(setup(), block(0, HELLO + WORLD))
-    driven.store.append("a", records.Truncate(13))
-    assert driven.hear(read(offset=12)) == replies(SegmentIsTruncated("a", 13))
-    assert driven.hear(read(offset=13)) == replies(SegmentRead("a", 13, AT_TAIL, WORLD))
-
-
-def test_a_reply_has_a_limit() -> None:
-    store = InstantStore()
-    Driven(store).hear(setup(), block(0, HELLO + WORLD))
-    driven = Driven(store, limits=replace(LIMITS, reply_bytes=20))
-    assert driven.hear(read()) == replies(SegmentRead("a", 0, 0, (HELLO + WORLD)[:20]))
 
 
 def test_an_event_above_the_limit_is_quarantined_and_counts() -> None:
@@ -258,14 +241,6 @@ def test_a_repeat_of_what_is_under_way_is_acknowledged_with_it() -> None:
     slow.store()
     assert slow.answer() == level(13)
     assert slow.session.status().idle
-
-
-def test_nothing_of_what_is_abandoned_is_asked_for() -> None:
-    slow = begun()
-    slow.hear(block(0, HELLO), block(13, WORLD))
-    slow.session.abandon(slow.frames.popleft().ticket)
-    assert slow.store() == b""
-    assert not slow.questions
 
 
 def test_after_a_loss_nothing_more_is_asked_for() -> None:

@@ -68,7 +68,9 @@ def test_what_ends_the_conversation(data: bytes, words: str) -> None:
     assert words in error[0]
 
 
-def test_the_end_of_a_message_may_grow() -> None:
+def test_the_end_of_a_message_may_lack_fields_and_may_grow() -> None:
+    whole = say(said.CreateSegment(1, "a", 0, 0))
+    assert every_way_today(raw(Kind.CREATE_SEGMENT, whole[8:-10])) == ([said.CreateSegment(1, "a", 0, 0)], None, True)
     grown = raw(Kind.SEAL_SEGMENT, say(said.SealSegment(1, "a", "t"))[8:] + b"something new")
     assert every_way_today(grown) == ([said.SealSegment(1, "a", "t")], None, True)
 

@@ -15,7 +15,7 @@ from headrace_segment.wire.today import Append, TodayDecoder, Unsupported
 from tests.driving import at_random, one_by_one
 from tests.segment.decoding import Kind, every_way
 from tests.segment.instant import drive
-from tests.segment.recorded import CONVERSATIONS, EARLY, ORIGINAL, TODAY, W1, W2
+from tests.segment.recorded import CONVERSATIONS, ORIGINAL, TODAY, W1, W2
 
 FRAME_BYTES = 1 << 20
 ODD_NAME = "a\0é\U0001f600"
@@ -162,36 +162,6 @@ def test_todays_requests(name: str) -> None:
     assert decoded(TodayDecoder, data) == meant
     if not any(isinstance(each, Append | Unsupported) for each in meant):
         assert b"".join(map(today.MESSAGES.encode, meant)) == data
-
-
-EARLY_REQUESTS: dict[str, list[Any]] = {
-    "hello": [today.Hello(4, 1)],
-    "keep_alive": [today.KeepAlive()],
-    "setup_append": [today.SetupAppend(2, W1, "scope/stream/0")],
-    "append_single": [today.SetupAppend(2, W1, "scope/stream/0"), Append(W1, HELLO, 1, 1, 0)],
-    "append_padded": [today.SetupAppend(2, W1, "scope/stream/0"), Append(W1, HELLO, 1, 1, 0), today.KeepAlive()],
-    "create_segment": [today.CreateSegment(2, "scope/stream/0", 0, 0)],
-    "read_segment": [today.ReadSegment("scope/stream/0", 1024, 131_072)],
-}
-EARLY_REPLIES: dict[str, Any] = {
-    "append_setup": today.AppendSetup(2, "scope/stream/0", W1, 41),
-    "data_appended": today.DataAppended(W1, 42, 41),
-    "segment_created": today.SegmentCreated(2, "scope/stream/0"),
-    "segment_read": today.SegmentRead("scope/stream/0", 1024, True, False, HELLO),
-    "segment_already_exists": today.SegmentAlreadyExists(2, "scope/stream/0"),
-    "segment_is_sealed": today.SegmentIsSealed(2, "scope/stream/0"),
-    "no_such_segment": today.NoSuchSegment(2, "scope/stream/0"),
-}
-OTHER_THEN = {"invalid_event_number", "wrong_host"}
-"""The first one's fields stood in another order; the second we never send."""
-
-
-def test_shorter_messages_of_an_early_version() -> None:
-    assert EARLY.keys() == EARLY_REQUESTS.keys() | EARLY_REPLIES.keys() | OTHER_THEN
-    for name, meant in EARLY_REQUESTS.items():
-        assert decoded(TodayDecoder, EARLY[name]["data"]) == meant
-    for name, reply in EARLY_REPLIES.items():
-        assert [today.MESSAGES.decode(*message) for message in cut(EARLY[name]["data"])] == [reply]
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
