@@ -30,7 +30,7 @@ FILES = {
         ("quarantine replay --kafka x", 2, "expected HOST:PORT"),
         ("quarantine replay", 1, "There are no tables"),
         ("quarantine replay --lake ftp://x/y", 2, "a URL of s3://"),
-        ("query 'select 1' --output x --json", 2, "name one of them"),
+        ("query 'select 1' --csv --json", 2, "name one of them"),
         ("query 'select 1' --lake http://x/y", 2, "a URL of s3://"),
         ("query 'select 1' --lake s3:///x", 2, "no bucket"),
         ("query 'select 1' --lake s3://name:hush@b/x", 2, "belong into the environment"),

@@ -161,19 +161,6 @@ def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "[]\n"
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(lake: Path, tmp_path: Path) -> None:
-    file = tmp_path / "out" / "rows.parquet"
-    file.parent.mkdir()
-    file.write_text("before")
-    with pytest.raises(CommandError, match="Conversion Error"):
-        query.query("select cast(event_id as int) from events", lake=str(lake), output=file)
-    with pytest.raises(CommandError, match="cannot be written as Parquet"):
-        query.query("select interval 1 day", lake=str(lake), output=file)
-    assert [path.read_text() for path in file.parent.iterdir()] == ["before"]
-    with pytest.raises(CommandError, match="No such file"):
-        query.query("select 1", lake=str(lake), output=tmp_path / "none" / "x")
-
-
 def test_what_a_store_said_is_one_sentence_without_secrets() -> None:
     chain = "Kernel error\n \x1b[31m↳\x1b[0m GET https://x/y?sig=abcd1234\n \x1b[31m↳\x1b[0m wrong key hushhush\n"
     assert trouble("s3://b/x", OSError(chain), {"AWS_SECRET_ACCESS_KEY": "hushhush"}) == "GET https://x/y?… wrong key …"

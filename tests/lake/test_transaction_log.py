@@ -52,39 +52,29 @@ def test_the_highest_of_our_transactions_counts() -> None:
     assert log_of(Files()).latest() == -1
 
 
-@pytest.mark.parametrize("text", ["", "\n", '{"txn": {"appId": "headrace", "ver', "\0" * 90])
-def test_a_damaged_commit_stops_the_job_and_is_named(text: str) -> None:
-    """A file that a loss of power emptied was a commit without actions; a torn one was `Expecting value: line 1 column 1`."""
-    files = Files(0, 1, 2)
-    files.texts[f"{1:020d}.json"] = text
-    with pytest.raises(
-        HaltError, match=r"the log of the table /lake/events has the commit 1 damaged \(.*put the file back"
-    ):
-        log_of(files).latest()
-
-
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_hole_stops_the_job(lost: int) -> None:
-    """Read on to the hole, the log would end there: an older job would not be shut out, and a claim would come too low."""
-    files = Files(*({0, 1, 2, 3} - {lost}))
-    with pytest.raises(HaltError, match=f"lacks the commit {lost}" if lost else "begins with the commit 1"):
-        log_of(files).latest()
-
-
-def test_checkpoints_of_another_form_do_not_make_the_log_begin_anew() -> None:
-    files = Files(10, 11)
-    files.texts["00000000000000000010.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet"] = ""
-    with pytest.raises(HaltError, match=r"begins with the commit 10 .* DROP FEATURE v2Checkpoint"):
-        log_of(files).latest()
+DAMAGED = r"the log of the table /lake/events has the commit 1 damaged \(.*put the file back"
+V2 = "00000000000000000010.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet"
 
 
 @pytest.mark.parametrize(
-    "feature", ["v2Checkpoint", "deletionVectors", "columnMapping", "catalogManaged", "of tomorrow"]
-)
-def test_a_feature_that_is_not_known_stops_the_job(feature: str) -> None:
-    files = Files(0)
-    files.put(1, protocol("appendOnly", feature))
-    with pytest.raises(HaltError, match=f"/lake/events has the feature {feature}, which this version does not know"):
+    ("commits", "more", "said"),
+    [
+        *(((0, 1, 2), {f"{1:020d}.json": text}, DAMAGED) for text in ("", '{"txn": {"appId": "headrace", "ver', "\0" * 90)),
+        ((1, 2, 3), {}, "begins with the commit 1"),
+        ((0, 2, 3), {}, "lacks the commit 1"),
+        ((10, 11), {V2: ""}, r"begins with the commit 10 .* DROP FEATURE v2Checkpoint"),
+        *(
+            ((0,), {f"{1:020d}.json": json.dumps(protocol("appendOnly", feature))}, f"has the feature {feature}, which this")
+            for feature in ("v2Checkpoint", "deletionVectors", "columnMapping", "catalogManaged", "of tomorrow")
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_log_that_cannot_be_read_stops_the_job(commits: tuple[int, ...], more: dict[str, str], said: str) -> None:
+    """Read on to a hole, the log would end there: an older job would not be shut out, and a claim would come too low."""
+    files = Files(*commits)
+    files.texts |= more
+    with pytest.raises(HaltError, match=said):
         log_of(files).latest()
 
 

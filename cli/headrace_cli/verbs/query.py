@@ -17,7 +17,6 @@ from headrace_reader.logjam import LOSSES as LOGJAM_LOSSES
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, Row, connect, rows
 from headrace_reader.text import json_value, printable, text
-from headrace_reader.written import write_parquet
 from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
@@ -33,7 +32,7 @@ app = typer.Typer()
     epilog=examples(
         './headrace query "select stream, count(*) from events group by all"',
         "./headrace query --named exactly-once --lake s3://bucket/lake",
-        './headrace query "from events where day = today()" --output today.parquet',
+        './headrace query "from events where day = today()" --csv > today.csv',
         "./headrace query --named schema",
     )
 )
@@ -55,42 +54,31 @@ def query(
             " rejects or erasures.",
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the rows to this file, as Parquet.")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print an array of objects.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with the names.")] = False,
 ) -> int:
     """Query the lake with DuckDB's SQL. With --named exactly-once, the exit status is 1 if the proof fails."""
     place = lake or state / "lake"
-    if as_json + as_csv + (output is not None) > 1:
-        raise CommandError("--json, --csv and --output: name one of them.", status=2)
+    if as_json and as_csv:
+        raise CommandError("--json and --csv: name one of them.", status=2)
     if sql is not None and named is not None:
         raise CommandError("Give either SQL or --named NAME.", status=2)
     if sql is None and named is None:
-        if as_json or as_csv or output is not None:
-            raise CommandError("--json, --csv and --output need SQL or --named NAME.", status=2)
+        if as_json or as_csv:
+            raise CommandError("--json and --csv need SQL or --named NAME.", status=2)
         return _shell(place)
     check_known("--named", [named] if named is not None else (), NAMED)
-    if output is not None:
-        if named == PROOF:
-            raise CommandError("The proof's rows are no query's: --json and --csv have them.", status=2)
-        count = write_parquet(QUERIES[named] if named is not None else sql or "", place, output)
+    found = exactly_once(place) if named == PROOF else run(QUERIES.get(named or "", sql or ""), place)
+    if as_json:
+        print(json.dumps([json_value(row) for row in found], ensure_ascii=False, indent=1))
+    elif as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([list(found[0]), *([text(value) for value in row.values()] for row in found)] if found else [])
     else:
-        found = exactly_once(place) if named == PROOF else run(QUERIES.get(named or "", sql or ""), place)
-        count = len(found)
-        if as_json:
-            print(json.dumps([json_value(row) for row in found], ensure_ascii=False, indent=1))
-        elif as_csv:
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerows(
-                [list(found[0]), *([text(value) for value in row.values()] for row in found)] if found else []
-            )
-        else:
-            _show(found)
-        if named == PROOF and not all(row["ok"] for row in found):
-            return EXIT_FAILED
-    if not count:
+        _show(found)
+    if named == PROOF and not all(row["ok"] for row in found):
+        return EXIT_FAILED
+    if not found:
         console.ERR.print(f"No rows. {_last_landing(place)}" if sql is not None else "No rows.", markup=False)
     return 0
 

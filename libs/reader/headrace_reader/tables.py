@@ -11,10 +11,8 @@ were not deleted from the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -220,39 +218,25 @@ def _type(kind: Any) -> str:
 
 
 def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
-    """Returns the rows of one query. Raises `CommandError` as `asked` does."""
-    with asked(connection, sql) as (names, result):
-        return [dict(zip(names, values, strict=True)) for values in interruptible(connection, result.fetchall)]
+    """Returns the rows of one query. Names that come again get a number.
 
-
-@contextmanager
-def asked(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[list[str], duckdb.DuckDBPyConnection]]:
-    """Returns the names of a query's columns, which are unique, and its result. Raises `CommandError` as `told` does."""
-    with told(sql):
-        result = interruptible(connection, partial(connection.execute, sql))
-        yield unique_names([column[0] for column in result.description or []]), result
-
-
-def interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
-    """Does `work` of the connection so that Ctrl-C ends it: in the main thread DuckDB hears it late or never."""
-    with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(work)
-        try:
-            return running.result()
-        except KeyboardInterrupt:
-            connection.interrupt()
-            raise
-
-
-@contextmanager
-def told(sql: str) -> Iterator[None]:
-    """Raises `CommandError` if `sql` is wrong, more than one, or more than a query, also while its result is read."""
+    Raises `CommandError` if `sql` is wrong, more than one, or more than a query. Ctrl-C ends it: in the main thread DuckDB hears
+    that late or never.
+    """
     try:
         _only_reads(sql)
-        yield
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(lambda: connection.execute(sql).fetchall())
+            try:
+                found = running.result()
+            except KeyboardInterrupt:
+                connection.interrupt()
+                raise
     except (duckdb.Error, OverflowError) as error:  # an interval that Python does not have
         said = re.sub(r' Did you mean "_\w*"\?', "", first_line(str(error)))  # names of ours, which nobody should ask
         raise CommandError(without_secrets(said)) from error
+    names = _unique([column[0] for column in connection.description or []])
+    return [dict(zip(names, values, strict=True)) for values in found]
 
 
 def _only_reads(sql: str) -> None:
@@ -265,7 +249,7 @@ def _only_reads(sql: str) -> None:
         )
 
 
-def unique_names(names: Sequence[str]) -> list[str]:
+def _unique(names: Sequence[str]) -> list[str]:
     """Returns `names`, with a number appended to repeated ones."""
     seen: dict[str, int] = {}
     result = []
