@@ -77,7 +77,6 @@ class Stored:
     timestamp: int
     heard: asyncio.Event
     """Whether its producer has heard that it is stored."""
-    timestamp_type: int = 0
 
 
 @dataclass
