@@ -13,8 +13,7 @@ import time
 import tracemalloc
 import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -107,35 +106,22 @@ class Growing(NamedTuple):
     sent: Callable[[int], Sent]
 
 
-def _documents(
+def _rows(
     name: str,
     session: Callable[[], ByteSession | MessageSession],
     around: Callable[[bytes], list[bytes]],
-    which: Collection[str] = DOCUMENTS,
+    of: Mapping[str, Callable[[int], bytes]],
 ) -> list[Growing]:
-    def grows(document: Callable[[int], bytes]) -> Callable[[int], Sent]:
-        return lambda n: [around(document(n))]
+    """For each thing of which there are more and more, the message around it."""
 
-    return [
-        Growing(f"{name}: {what}", session, grows(document)) for what, document in DOCUMENTS.items() if what in which
-    ]
+    def grows(made: Callable[[int], bytes]) -> Callable[[int], Sent]:
+        return lambda n: [around(made(n))]
 
-
-def _records(what: str, record: Callable[[int], bytes]) -> list[Growing]:
-    def alone(n: int) -> Sent:
-        return [[forward.message(record(n), option={"chunk": "c"})]]
-
-    def packed(n: int) -> Sent:
-        return [[pack(["t", b"\x92\1" + record(n), {"chunk": "c"}])]]
-
-    return [Growing(f"forward, {how.__name__}: {what}", forward.session, how) for how in (alone, packed)]
+    return [Growing(f"{name}: {what}", session, grows(made)) for what, made in of.items()]
 
 
 def _streams(name: str, session: Callable[[], ByteSession], **of: Callable[[int], bytes]) -> list[Growing]:
-    def grows(data: Callable[[int], bytes]) -> Callable[[int], Sent]:
-        return lambda n: [[data(n)]]
-
-    return [Growing(f"{name}: {what}", session, grows(data)) for what, data in of.items()]
+    return _rows(name, session, lambda data: [data], of)
 
 
 def _producers() -> MessageSession:
@@ -157,16 +143,17 @@ ENTRY: Final = b"\x92\1\x81\xa1m\1"
 BLOCK: Final = speaking.setup()
 HELLO: Final = speaking_today.HELLO + speaking_today.create() + speaking_today.setup()
 
-FEW: Final = ("keys", "levels", "names", "a name")
+FEW: Final = {name: DOCUMENTS[name] for name in ("keys", "levels", "names", "a name")}
 """Those that a protocol reads in a way of its own."""
 
 # fmt: off
 GROWING: Final = [
-    *_documents("courier", courier.session, lambda raw: [jdat(courier.NONCE, [raw])]),
-    *_documents("lumberjack", lumberjack.session, lambda raw: [window(1) + json_frame(1, raw)], FEW),
-    *_documents("forward", forward.session, lambda raw: [b'["t",1,%b,{"chunk":"c"}]' % raw]),
-    *_documents("logjam", _producers, lambda raw: asking(event(raw, len(raw) % 4)), FEW),
-    *(row for what, record in PACKED.items() for row in _records(what, record)),
+    *_rows("courier", courier.session, lambda raw: [jdat(courier.NONCE, [raw])], DOCUMENTS),
+    *_rows("lumberjack", lumberjack.session, lambda raw: [window(1) + json_frame(1, raw)], FEW),
+    *_rows("forward", forward.session, lambda raw: [b'["t",1,%b,{"chunk":"c"}]' % raw], DOCUMENTS),
+    *_rows("logjam", _producers, lambda raw: asking(event(raw, len(raw) % 4)), FEW),
+    *_rows("forward, alone", forward.session, lambda record: [forward.message(record, option={"chunk": "c"})], PACKED),
+    *_rows("forward, packed", forward.session, lambda record: [pack(["t", b"\x92\1" + record, {"chunk": "c"}])], PACKED),
     *_streams(
         "courier", courier.session,
         events=lambda n: jdat(courier.NONCE, [b"{}"] * n), empty=lambda n: evnt(courier.NONCE, [b""] * n),
@@ -215,15 +202,11 @@ GROWING: Final = [
 # What it costs
 
 
-@dataclass
-class Cost:
+class Cost(NamedTuple):
     """CPU-seconds that an input has cost, and the bytes that were sent."""
 
-    spent: float = 0.0
-    size: int = 0
-
-    def __lt__(self, other: Cost) -> bool:
-        return self.spent < other.spent
+    spent: float
+    size: int
 
 
 class Meter:
