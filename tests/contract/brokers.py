@@ -93,13 +93,6 @@ class _Node(EmbeddedKafka):
 
         wait_for(ready, f"broker {self.number} answers")
 
-    def move(self) -> None:
-        """The next start is at another port."""
-        port = free_port()
-        assert port != self.port
-        self.port = port
-        self._requested_ports = (port, self.controller_port)
-
 
 class Brokers:
     """The cluster, which runs inside of a `with`. `hand` is the thread in which brokers are started: what a thread starts ends
@@ -139,7 +132,7 @@ class Brokers:
 
     @property
     def bootstrap(self) -> str:
-        """Their addresses, as they are now."""
+        """Their addresses."""
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     @property
@@ -156,13 +149,6 @@ class Brokers:
         """Starts brokers that were ended, and waits until they answer: one alone may have nobody to vote for it."""
 
         await self._aside(partial(self._begin, *numbers))
-
-    async def restart(self, number: int, *, kill: bool = False, elsewhere: bool = False) -> None:
-        """Ends a broker and starts it again, at another port if `elsewhere`."""
-        await self.end(number, kill=kill)
-        if elsewhere:
-            self.nodes[number].move()
-        await self.begin(number)
 
     def lose(self, number: int) -> None:
         """Deletes all that a broker, which has ended, has stored."""

@@ -21,13 +21,11 @@ INIT_PRODUCER_ID: Final = 22
 NEWEST: Final = 8
 """The newest version of the answer to Produce that is rewritten; newer ones pass. It is what our producer speaks."""
 
-ERRORS: Final = {
-    -1: "unknown server error", 2: "corrupt message", 3: "unknown topic", 5: "no leader", 6: "another leader",
-    7: "timed out", 10: "too large", 19: "too few replicas", 20: "too few replicas after append", 29: "not allowed",
-    32: "bad timestamp", 45: "out of order", 46: "duplicate", 47: "old epoch", 56: "storage", 59: "unknown producer",
-    87: "bad record",
-}  # fmt: skip
-"""What Produce may be answered, by Kafka's number."""
+ERRORS: Final = (-1, 3, 5, 6, 7, 20, 45, 46, 47, 56, 59)
+"""What Kafka may say of a batch that it has stored: unknown error or topic, no leader or another, timed out, too few replicas
+after the append, out of order, duplicate, old epoch, storage, unknown producer. Of what it refuses it has stored nothing, and the
+producer uses the sequence numbers again.
+"""
 
 NO_ID: Final = (7, 14, 15, 16, 51)
 """What a producer may hear that asks for an id: timed out, the coordinator loads, is away, is another, is busy."""
@@ -54,7 +52,7 @@ class KafkaProxy(Proxy):
         self.swallow = 0.0
         self.rewrite = 0.0
         """Shares of the answers to Produce that are swallowed, and that say an error instead of success."""
-        self.codes = tuple(ERRORS)
+        self.codes = ERRORS
         self.deaf = 0.0
         """Share of the answers behind which the broker's side is shut, while requests still pass."""
 

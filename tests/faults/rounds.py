@@ -11,11 +11,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from headrace_cli.machine.ports import free_port
 from headrace_forward.client import ForwardClient
 
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.faults.clients import Client, finished, violations
+from tests.faults.proxy import ERRORS
 from tests.faults.stack import DIALECTS, Stack
 from tests.system.cluster import write_denied
 
@@ -25,31 +27,21 @@ CLIENTS: Final = 2
 PEACE: Final = 120.0
 """Seconds after the last fault within which everything that clients hold must be acknowledged, and one frame more of each."""
 
-# What may happen. Each does it for a while, and ends it.
+Fault = Callable[[Stack, random.Random], Awaitable[None]]
+"""What may happen: it does it for a while, and ends it."""
+
+CODES: Final = [ERRORS[at : at + 3] for at in range(0, len(ERRORS), 3)]
 
 
-async def _holding(stack: Stack, seconds: float, **proxies: Any) -> None:
-    stack.set_proxies(**proxies)
-    await asyncio.sleep(seconds)
-    stack.quiet()
+def proxied(**choices: Sequence[Any]) -> Fault:
+    """For a while, the proxies do to Kafka's answers what one of the choices for each setting says."""
 
+    async def happens(stack: Stack, chance: random.Random) -> None:
+        stack.set_proxies(**{name: chance.choice(each) for name, each in choices.items()})
+        await asyncio.sleep(chance.uniform(1, 4))
+        stack.quiet()
 
-async def delayed(stack: Stack, chance: random.Random) -> None:
-    await _holding(stack, chance.uniform(1, 4), delay=chance.choice((0.1, 1.0)))
-
-
-async def swallowed(stack: Stack, chance: random.Random) -> None:
-    await _holding(stack, chance.uniform(1, 4), swallow=chance.choice((0.2, 1.0)))
-
-
-async def rewritten(stack: Stack, chance: random.Random) -> None:
-    proxies = next(iter(stack.proxies.values()))
-    codes = tuple(chance.sample(proxies.codes, 3))
-    await _holding(stack, chance.uniform(1, 4), rewrite=chance.choice((0.1, 0.5, 1.0)), codes=codes)
-
-
-async def half_closed(stack: Stack, chance: random.Random) -> None:
-    await _holding(stack, chance.uniform(1, 4), deaf=0.3)
+    return happens
 
 
 async def cut(stack: Stack, chance: random.Random) -> None:
@@ -68,33 +60,29 @@ async def broker_frozen(stack: Stack, chance: random.Random) -> None:
         await asyncio.sleep(chance.uniform(0.5, 7))
 
 
-async def broker_killed(stack: Stack, chance: random.Random) -> None:
-    number = _broker(stack, chance)
-    await stack.brokers.end(number, kill=True)
+async def _away(stack: Stack, chance: random.Random, *numbers: int, kill: bool = True) -> None:
+    """Brokers end, and are back within seconds."""
+    for number in numbers:
+        await stack.brokers.end(number, kill=kill)
     await asyncio.sleep(chance.uniform(0, 6))
-    await stack.brokers.begin(number)
+    await stack.brokers.begin(*numbers)
+
+
+async def broker_killed(stack: Stack, chance: random.Random) -> None:
+    await _away(stack, chance, _broker(stack, chance))
 
 
 async def broker_stopped(stack: Stack, chance: random.Random) -> None:
-    number = _broker(stack, chance)
-    await stack.brokers.end(number)
-    await stack.brokers.begin(number)
+    await _away(stack, chance, _broker(stack, chance), kill=False)
 
 
 async def leader_killed(stack: Stack, chance: random.Random) -> None:
-    number = await stack.brokers.leader(stack.kafka, stack.kafka.events_topic)
-    await stack.brokers.end(number, kill=True)
-    await asyncio.sleep(chance.uniform(0, 6))
-    await stack.brokers.begin(number)
+    await _away(stack, chance, await stack.brokers.leader(stack.kafka, stack.kafka.events_topic))
 
 
 async def two_brokers_killed(stack: Stack, chance: random.Random) -> None:
     """Too few replicas are in sync, and no controller is elected."""
-    numbers = chance.sample(list(stack.brokers.nodes), 2)
-    for number in numbers:
-        await stack.brokers.end(number, kill=True)
-        await asyncio.sleep(chance.uniform(0, 3))
-    await stack.brokers.begin(*numbers)
+    await _away(stack, chance, *chance.sample(list(stack.brokers.nodes), 2))
 
 
 async def data_lost(stack: Stack, chance: random.Random) -> None:
@@ -106,6 +94,18 @@ async def data_lost(stack: Stack, chance: random.Random) -> None:
     await asyncio.sleep(chance.uniform(0, 6))
     await stack.brokers.begin(number)
     await stack.brokers.in_sync(stack.kafka, stack.kafka.events_topic)
+
+
+async def broker_moved(stack: Stack, chance: random.Random) -> None:
+    """A broker comes back at another address, and later at the one that it had: who knows the old one asks the others."""
+    number = _broker(stack, chance)
+    listener, proxy = stack.brokers.nodes[number].listener, stack.proxies[number]
+    for port in (free_port(), listener.port):
+        await stack.brokers.in_sync(stack.kafka, stack.kafka.events_topic)
+        await stack.brokers.end(number)
+        listener.port = port
+        await proxy.move(port)
+        await stack.brokers.begin(number)
 
 
 def _receiver(stack: Stack, chance: random.Random) -> Receiver:
@@ -162,12 +162,11 @@ async def bombed(stack: Stack, chance: random.Random) -> None:
         await asyncio.wait_for(asyncio.gather(*(one() for _ in range(16))), chance.uniform(2, 10))
 
 
-Fault = Callable[[Stack, random.Random], Awaitable[None]]
 OF_OTHERS: Final[Mapping[str, Fault]] = {
-    "delayed": delayed,
-    "swallowed": swallowed,
-    "rewritten": rewritten,
-    "half-closed": half_closed,
+    "delayed": proxied(delay=(0.1, 1.0)),
+    "swallowed": proxied(swallow=(0.2, 1.0)),
+    "rewritten": proxied(rewrite=(0.1, 0.5, 1.0), codes=CODES),
+    "half-closed": proxied(deaf=(0.3,)),
     "cut": cut,
     "receiver frozen": receiver_frozen,
     "receiver killed": receiver_killed,
@@ -180,6 +179,7 @@ OF_ONE: Final[Mapping[str, Fault]] = {"denied": denied}
 """Only with one broker, which heeds rules."""
 OF_THREE: Final[Mapping[str, Fault]] = {
     "broker stopped": broker_stopped,
+    "broker moved": broker_moved,
     "leader killed": leader_killed,
     "two brokers killed": two_brokers_killed,
     "data lost": data_lost,

@@ -32,9 +32,10 @@ from tests.faults.stack import CLOCK, DIALECTS, Stack
 async def test_a_round_breaks_no_promise(tmp_path: Path, brokers: int) -> None:
     async with AsyncExitStack() as ending:
         stack = await Stack.start(tmp_path, random.Random(1), ending, brokers)
-        found = await round_of(stack, "1-0", 5)
-    assert found["problems"] == []
-    assert found["frames"] > len(DIALECTS)
+        for faults in ((), *(("broker stopped",), ("leader killed",), ("broker moved",)) * (brokers > 1)):
+            found = await round_of(stack, "1-0", 5, faults)
+            assert found["problems"] == []
+            assert found["frames"] > len(DIALECTS)
 
 
 def record(content: str, number: int, name: str = "") -> Stored:

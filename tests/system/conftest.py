@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,6 @@ from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receivers
 from tests.contract.tokens import Signer
 from tests.contract.topic import own_topics
-from tests.system.proxy import Proxy
 
 USER, PASSWORD = "headrace", "not-a-secret"
 GUARDED: Final = {"PASSWORD": "SASL_SSL", "CERTIFICATE": "SSL", "TOKEN": "SASL_PLAINTEXT"}
@@ -88,13 +87,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def topics(broker: Broker) -> KafkaSettings:
     """Topics of the test's own."""
     return own_topics(broker.bootstrap)
-
-
-@pytest.fixture
-async def broker_proxy(broker: Broker) -> AsyncIterator[Proxy]:
-    """What clients of the `proxied` port go through while it runs."""
-    async with Proxy(broker.listener.behind, broker.listener.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -38,6 +38,12 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def move(self, port: int) -> None:
+        """Ends all connections, and is at another port from now on."""
+        await self.__aexit__()
+        self.port = port
+        await self.__aenter__()
+
     def cut(self) -> None:
         """Ends all connections; what was withheld is never heard."""
         for task in list(self._tasks):
