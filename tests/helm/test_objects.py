@@ -192,27 +192,23 @@ def test_the_topics_are_made_before_receivers_with_brokers_of_ones_own() -> None
 
 
 NO_SEGMENTS: Final = "receivers.segment.enabled=false"
-ALONE: Final = ",".join(f"receivers.{name}.enabled=false" for name in ("courier", "forward", "logjam", "lumberjack"))
 
 
 @pytest.mark.parametrize(
-    ("values", "image"),
+    ("values", "image", "segments"),
     [
-        ("image.tag=1.2.3", "headrace-segment:1.2.3"),
-        ("receivers.segment.image=example.org/segment:1", "example.org/segment:1"),
-        (NO_SEGMENTS, "headrace-courier:0.1.0"),
-        (f"{NO_SEGMENTS},receivers.courier.image=example.org/courier:1", "example.org/courier:1"),
-        (f"{NO_SEGMENTS},{ALONE},receivers.logjam.enabled=true", "headrace-logjam:0.1.0"),
-        (f"{NO_SEGMENTS},topics.settings.topics.segments_partitions=0", "headrace-courier:0.1.0"),
-        (f"{NO_SEGMENTS},topics.settings.topics.segments_partitions=1", "headrace-segment:0.1.0"),
-        (f"{NO_SEGMENTS},{ALONE}", "headrace-segment:0.1.0"),
-        (f"{NO_SEGMENTS},topics.image=example.org/tools:1", "example.org/tools:1"),
+        ("image.tag=1.2.3", "headrace-segment:1.2.3", None),
+        ("receivers.segment.image=example.org/segment:1", "example.org/segment:1", None),
+        (NO_SEGMENTS, "headrace-segment:0.1.0", "0"),
+        (f"{NO_SEGMENTS},topics.settings.topics.segments_partitions=1", "headrace-segment:0.1.0", "1"),
+        (f"{NO_SEGMENTS},topics.image=example.org/tools:1", "example.org/tools:1", "0"),
     ],
 )
-def test_the_topics_job_runs_a_receivers_image_that_knows_the_wanted_topics(values: str, image: str) -> None:
-    """A node has that image anyway, and the tools' is ten times as large above its base."""
+def test_the_topics_job_runs_the_image_that_knows_all_topics(values: str, image: str, segments: str | None) -> None:
+    """The tools' is ten times as large above its base."""
     (job,) = of(rendered("--set", values), "Job")
-    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == image
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], variables(container).get("HEADRACE_TOPICS__SEGMENTS_PARTITIONS")) == (image, segments)
 
 
 def test_the_development_brokers_topics_need_no_hook_and_fill_no_disk() -> None:
