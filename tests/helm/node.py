@@ -144,16 +144,26 @@ STRIDE = 10**9
 """Between the first numbers of two clients."""
 
 
+def metrics_of(place: Namespace, pod: str, port: int = 8080) -> dict[str, float]:
+    """A landing job's metrics, summed over their labels; nothing while it does not answer."""
+    ask = f"import urllib.request as r; print(r.urlopen('http://localhost:{port}/metrics').read().decode())"
+    try:
+        text = place.kubectl("exec", pod, "--", "/opt/headrace/bin/python", "-c", ask)
+    except RefusedError:
+        return {}
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if line.startswith("headrace_lake_"):
+            name, _, value = line.rpartition(" ")
+            name = name.partition("{")[0]
+            found[name] = found.get(name, 0.0) + float(value)
+    return found
+
+
 def landed(place: Namespace) -> bool:
     """Whether the landing job knows of no event in Kafka that is not in the table."""
     (pod,) = place.pods("lake")
-    ask = "import urllib.request as r; print(r.urlopen('http://localhost:8080/metrics').read().decode())"
-    try:
-        text = place.kubectl("exec", pod["metadata"]["name"], "--", "/opt/headrace/bin/python", "-c", ask)
-    except RefusedError:
-        return False
-    behind = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("headrace_lake_lag_offsets{")]
-    return bool(behind) and sum(behind) == 0
+    return metrics_of(place, pod["metadata"]["name"]).get("headrace_lake_lag_offsets") == 0
 
 
 def check_rows(place: Namespace, told: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""The chart's NetworkPolicies as a table of who reaches whom; `test_network.py` makes the connections."""
+"""The chart's NetworkPolicies as a table of who reaches whom."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import yaml
 from tests.contract.waiting import wait_for
 from tests.helm.chart import ROOT, RefusedError
 from tests.helm.cluster import Namespace, namespace
-from tests.helm.node import TIMEOUT, Clients, check_rows, query, volumes_of
+from tests.helm.node import TIMEOUT, Clients, check_rows, metrics_of, query, volumes_of
 
 LONG = 2400
 """Seconds. Not a guess about speed: each step ends when the thing is there."""
@@ -80,19 +80,7 @@ class Submitted:
         self._place.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(manifest()))
 
     def metrics(self) -> dict[str, float]:
-        """The driver's metrics of the landing job, summed over their labels; nothing while it does not answer."""
-        ask = f"import urllib.request as r; print(r.urlopen('http://localhost:{OPS_PORT}/metrics').read().decode())"
-        try:
-            text = self._place.kubectl("exec", DRIVER, "--", "/opt/headrace/bin/python", "-c", ask)
-        except RefusedError:
-            return {}
-        found: dict[str, float] = {}
-        for line in text.splitlines():
-            if line.startswith("headrace_lake_"):
-                name, _, value = line.rpartition(" ")
-                name = name.partition("{")[0]
-                found[name] = found.get(name, 0.0) + float(value)
-        return found
+        return metrics_of(self._place, DRIVER, OPS_PORT)
 
     def batches(self) -> float:
         """Raises `AssertionError` if the application has ended."""
