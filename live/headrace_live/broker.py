@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -23,7 +21,6 @@ ANSWER: Final = 1.5
 """Time that Kafka has for an answer."""
 OPENING: Final = 8.0
 """Time to connect again."""
-DESCRIBE_EVERY: Final = 5.0
 
 
 class KafkaWatch:
@@ -34,10 +31,7 @@ class KafkaWatch:
         self._settings = settings.model_copy(update={"request_timeout": 2 * ANSWER})
         self._admin: AIOKafkaAdminClient | None = None
         self._consumer: AIOKafkaConsumer | None = None
-        self._partitions: list[PartitionLook] = []
-        self._brokers: int | None = None
-        self._missing: Sequence[int] = ()
-        self._described = 0.0
+        self._partitions: Sequence[PartitionLook] = ()
 
     async def look(self) -> KafkaLook:
         """Ask once. Takes a few seconds at most; the look has any problem."""
@@ -45,13 +39,12 @@ class KafkaWatch:
             if self._consumer is None:
                 await self._open()
             async with asyncio.timeout(ANSWER):
-                await self._ask()
-            return KafkaLook("", self._brokers, self._missing, tuple(self._partitions))
+                return await self._ask()
         except (KafkaError, OSError, TimeoutError, HeadraceError) as error:
             await self.close()
             why = "it does not answer" if isinstance(error, TimeoutError) else explain(error)
             reached = await unreachable(self._settings.bootstrap_servers)
-            return KafkaLook(reached or why, None, (), tuple(self._partitions))
+            return KafkaLook(reached or why, None, (), self._partitions)
 
     async def _open(self) -> None:
         async with asyncio.timeout(OPENING if not self._partitions else 2 * ANSWER):
@@ -60,26 +53,37 @@ class KafkaWatch:
                 raise OSError(problem)
             self._admin = AIOKafkaAdminClient(**client_arguments(self._settings))
             await self._admin.start()
-            await self._describe()
             self._consumer = make_consumer(self._settings)
             await self._consumer.start()
 
-    async def _ask(self) -> None:
+    async def _ask(self) -> KafkaLook:
+        assert self._admin is not None
         assert self._consumer is not None
-        now = time.monotonic()
-        if now - self._described >= DESCRIBE_EVERY:
-            await self._describe()
-        led = [TopicPartition(each.topic, each.number) for each in self._partitions if each.leader is not None]
-        ends = await self._consumer.end_offsets(led)
+        names = [self._settings.events_topic, self._settings.quarantine_topic]
+        topics: dict[str, Any] = {entry["topic"]: entry for entry in await self._admin.describe_topics(names)}
+        there = {broker["node_id"] for broker in (await self._admin.describe_cluster())["brokers"]}
+        found = {
+            TopicPartition(name, int(entry["partition"])): entry
+            for name in names
+            for entry in topics.get(name, {}).get("partitions") or ()
+        }
+        ends = {TopicPartition(each.topic, each.number): each.end for each in self._partitions}
+        ends |= await self._consumer.end_offsets([place for place, entry in found.items() if entry["leader"] in there])
         landed = await self._landed()
-        self._partitions = [
-            replace(
-                each,
-                end=ends.get(TopicPartition(each.topic, each.number), each.end),
-                landed=landed.get((each.topic, each.number)),
+        self._partitions = tuple(
+            PartitionLook(
+                place.topic,
+                place.partition,
+                ends.get(place, 0),
+                entry["leader"] if entry["leader"] in there else None,
+                len(entry["replicas"]),
+                len(entry["isr"]),
+                landed.get((place.topic, place.partition)),
             )
-            for each in self._partitions
-        ]
+            for place, entry in sorted(found.items(), key=lambda each: (names.index(each[0].topic), each[0].partition))
+        )
+        missing = {replica for entry in found.values() for replica in entry["replicas"]} - there
+        return KafkaLook("", len(there), tuple(sorted(missing)), self._partitions)
 
     async def _landed(self) -> dict[tuple[str, int], int]:
         """Return the positions of the landing job's group; empty if we may not read them, or it has none."""
@@ -89,27 +93,6 @@ class KafkaWatch:
         except KafkaError:
             return {}
         return {(place.topic, place.partition): at.offset for place, at in found.items() if at.offset >= 0}
-
-    async def _describe(self) -> None:
-        assert self._admin is not None
-        names = [self._settings.events_topic, self._settings.quarantine_topic]
-        found: dict[str, Any] = {entry["topic"]: entry for entry in await self._admin.describe_topics(names)}
-        there = {broker["node_id"] for broker in (await self._admin.describe_cluster())["brokers"]}
-        ends = {(each.topic, each.number): each.end for each in self._partitions}
-        made, named = [], set()
-        for name in names:
-            for entry in sorted(found.get(name, {}).get("partitions") or (), key=lambda each: int(each["partition"])):
-                leader = entry["leader"] if entry["leader"] in there else None
-                number = int(entry["partition"])
-                named |= set(entry["replicas"])
-                made.append(
-                    PartitionLook(
-                        name, number, ends.get((name, number), 0), leader, len(entry["replicas"]), len(entry["isr"])
-                    )
-                )
-        self._partitions, self._brokers = made, len(there)
-        self._missing = tuple(sorted(named - there))
-        self._described = time.monotonic()
 
     async def close(self) -> None:
         """Close the connections; the next look opens others."""

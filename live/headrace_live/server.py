@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -54,13 +54,6 @@ def name_of(host: str) -> str:
     return name.strip("[]").lower().removesuffix(".")
 
 
-def elsewhere(path: str, headers: Mapping[str, str]) -> bool:
-    """Return whether a browser says that another site's page asks, for more than to open ours: it could start work unseen."""
-    if headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin"):
-        return False
-    return path != "/" or headers.get("Sec-Fetch-Mode") != "navigate"
-
-
 class LiveServer:
     """Serves one `LiveService`."""
 
@@ -88,8 +81,6 @@ class LiveServer:
                 status=421,
                 text="This page answers only to the names that it was told: localhost, or those of --allow-host.\n",
             )
-        if elsewhere(request.path, request.headers):
-            return web.Response(status=403, text="Another site's page asks for this: open the page itself.\n")
         return await handler(request)
 
     async def _file(self, request: web.Request) -> web.FileResponse:

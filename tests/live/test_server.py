@@ -87,21 +87,6 @@ async def test_names_of_other_sites_are_refused(page: Client, host: str, status:
     assert (await page.get(path, headers={"Host": host})).status == status
 
 
-@pytest.mark.parametrize(
-    ("path", "site", "mode", "status"),
-    [
-        ("/", "cross-site", "navigate", 200),
-        ("/", "cross-site", "no-cors", 403),
-        ("/state.json", "same-site", "navigate", 403),
-        ("/state.json", "cross-site", "cors", 403),
-        ("/state.json", "same-origin", "cors", 200),
-        ("/state.json", "none", "navigate", 200),
-    ],
-)
-async def test_pages_of_other_sites_start_nothing(page: Client, path: str, site: str, mode: str, status: int) -> None:
-    assert (await page.get(path, headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode})).status == status
-
-
 def test_which_names_are_allowed() -> None:
     assert allowed_names("::1", ["Live.Example ", ""]) == frozenset({"localhost", "127.0.0.1", "::1", "live.example"})
     assert allowed_names("0.0.0.0", ["live.example"]) == frozenset({"live.example"})
