@@ -89,6 +89,7 @@ class Connection:
         self._waiting: dict[int, SentFrame] = {}  # by the frames' numbers
         self._progress = time.monotonic()
         self._room = asyncio.Semaphore(WINDOW)
+        self._all_sent = False
         self._batch = min(batch, self._client.batch)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -133,7 +134,7 @@ class Connection:
             await self._room.acquire()
             events = await self._source.take(self._batch)
             if not events:
-                self._tally.complete = True
+                self._tally.complete = self._all_sent = True
                 return
             name = self._client.made
             frame = self._client.frame(events)
@@ -145,10 +146,13 @@ class Connection:
             await channel.send(frame)
 
     async def _listen(self, channel: Channel) -> None:
+        """Take acknowledgements until all is acknowledged. Raise `ServerError` if the server ends the connection before."""
         while data := await channel.read():
             for answer in self._client.receive(data):
                 if isinstance(answer, Answer):
                     self._take(answer, time.monotonic())
+            if self._all_sent and not self._waiting:
+                return
         raise ServerError("closed the connection")
 
     def _take(self, answer: Answer, now: float) -> None:

@@ -489,8 +489,10 @@ function take(told) {
   draw();
 }
 async function ask() {
+  asking = 0; // not null: one at a time
   try {
-    const answer = await fetch(`state.json?since=${history.length ? history[history.length - 1][0] : 0}`);
+    const since = history.length ? history[history.length - 1][0] : 0;
+    const answer = await fetch(`state.json?since=${since}`, { signal: AbortSignal.timeout(10000) });
     take(await answer.json());
   } catch {
     dress($("clock"), "clock lost");
