@@ -96,17 +96,3 @@ def test_the_twenty_of_devices_that_are_written_down(case: dict[str, Any]) -> No
         part = finish(SubscriptionMaker(endpoint, consumer, LIMITS).make(read_published(sent, endpoint), NOW_MS))
         assert not isinstance(part, Reject)
         assert event_id(part).decode() == case["id"]
-
-
-def test_devices_without_a_number_share_no_id() -> None:
-    """Two that were started together count alike, and say alike when a message was made: in whole seconds, without its clock."""
-    sent = event({"action": "A#b"}, device=0, created_ms=1_795_000_000_000, sequence=1)
-    sent_broken = [*sent[:2], b"no JSON", sent[3]]
-
-    def names(endpoint: str, consumer: str) -> list[bytes]:
-        maker = SubscriptionMaker(endpoint, consumer, LIMITS)
-        made = [finish(maker.make(read_published(frames, endpoint), NOW_MS)) for frames in (sent, sent_broken)]
-        return [part.id if isinstance(part, Reject) else event_id(part) for part in made]
-
-    assert names("one", "a") == names("one", "b")
-    assert not {*names("one", "a")} & {*names("two", "a")}

@@ -69,9 +69,7 @@ class LumberjackSession(ByteSession):
         self, peer: Peer, limits: LimitSettings, lumberjack: LumberjackSection, memory: Memory | None = None
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
-        frame = WireLimits(
-            limits.frame_bytes, lumberjack.window_events, lumberjack.pairs, lumberjack.key_bytes, lumberjack.value_bytes
-        )
+        frame = WireLimits(limits.frame_bytes, lumberjack.window_events, lumberjack.pairs)
         self._decoder = LumberjackDecoder(frame, InflateLimits(limits.inflated_bytes, limits.ratio))
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ready: deque[Frame] = deque()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from headrace_common.operations.settings import KIB, MIB, Section, ServiceSettings
+from headrace_common.operations.settings import Section, ServiceSettings
 
 PORT = 5044
 """The default port of Beats and Logstash."""
@@ -18,12 +18,6 @@ class LumberjackSection(Section):
 
     pairs: ClassVar[int] = 1_024
     """Maximum pairs of one v1 event: logstash-forwarder sends four, and those of its configuration."""
-
-    key_bytes: ClassVar[int] = 64 * KIB
-    """Maximum length of a key in a v1 event."""
-
-    value_bytes: ClassVar[int] = 16 * MIB
-    """Maximum length of a value in a v1 event. Users set LIMITS__EVENT_BYTES: larger events go to quarantine."""
 
 
 class LumberjackSettings(ServiceSettings):

@@ -75,8 +75,6 @@ class WireLimits:
     frame: int
     window: int
     pairs: int
-    key: int
-    value: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,34 +258,31 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
         at = first + DATA_HEADER
         if len(data) < at:
             return at
-        for _ in range(self._pair_count(data, first)):
-            for name in ("KEY", "VALUE"):
-                if len(data) < at + 4:
-                    return at + 4
-                at += 4 + self._text_bytes(name, number_at(data, at), at - first)
+        for _ in range(self._text_count(data, first)):
+            if len(data) < at + 4:
+                return at + 4
+            at += 4 + self._text_bytes(number_at(data, at), at - first)
         return at
 
     def _pairs(self) -> Generator[Any, bytes, bytes]:
         """Returns a D frame that is taken as it comes: nothing says how long it is, and no pair is looked at twice."""
         frame = bytearray((yield DATA_HEADER))
         self.held = DATA_HEADER
-        for _ in range(self._pair_count(frame, 0)):
-            for name in ("KEY", "VALUE"):
-                frame += yield 4
-                frame += yield self._text_bytes(name, number_at(frame, self.held), self.held)
-                self.held = len(frame)
+        for _ in range(self._text_count(frame, 0)):
+            frame += yield 4
+            frame += yield self._text_bytes(number_at(frame, self.held), self.held)
+            self.held = len(frame)
         return bytes(frame)
 
-    def _pair_count(self, data: Bytes, first: int) -> int:
+    def _text_count(self, data: Bytes, first: int) -> int:
+        """Returns how many keys and values a D frame has."""
         count = number_at(data, first + HEADER)
         if count > self._limits.pairs:
             raise ProtocolError(f"an event of {count} pairs", limit="LUMBERJACK__PAIRS")
-        return count
+        return 2 * count
 
-    def _text_bytes(self, name: str, size: int, before: int) -> int:
+    def _text_bytes(self, size: int, before: int) -> int:
         """Returns the size of a key or a value if it is allowed. `before`: bytes of its frame before its length."""
-        if size > (self._limits.key if name == "KEY" else self._limits.value):
-            raise ProtocolError(f"a {name.lower()} of {size} bytes", limit=f"LUMBERJACK__{name}_BYTES")
         if before + 4 + size > self._limits.frame:
             raise ProtocolError("a D frame is too large", limit="LIMITS__FRAME_BYTES")
         return size

@@ -217,8 +217,6 @@ LIMITS: Final = [
     Limit("lumberjack", "levels by far", _beats(lambda over: [_nested(5 + 100_000 * over)]), DEEP, reason="too_deep"),
     Limit("lumberjack", "a window", _beats(lambda over: [b"{}"] * (8 + over)), {"window_events": 8}, "LUMBERJACK__WINDOW_EVENTS"),
     Limit("lumberjack", "pairs", _pairs(lambda over: [(b"a", b"b")] * (4 + over)), {"pairs": 4}, "LUMBERJACK__PAIRS"),
-    Limit("lumberjack", "a key", _pairs(lambda over: [(b"k" * (8 + over), b"")]), {"key_bytes": 8}, "LUMBERJACK__KEY_BYTES"),
-    Limit("lumberjack", "a value", _pairs(lambda over: [(b"", b"v" * (8 + over))]), {"value_bytes": 8}, "LUMBERJACK__VALUE_BYTES"),
     Limit("lumberjack", "a D", _pairs(lambda over: [(b"k", b"v" * (4077 + over))]), FRAME, "LIMITS__FRAME_BYTES"),
     Limit("lumberjack", "pairs as JSON", _pairs(lambda over: [(b"m", b"v" * (1016 + over))]), EVENT, reason="oversized"),
     Limit("forward", "a message", _entries(lambda over: _map(4075 + over)), FRAME, "LIMITS__FRAME_BYTES"),
