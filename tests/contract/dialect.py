@@ -8,7 +8,6 @@ import itertools
 import socket
 import ssl
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
@@ -66,11 +65,14 @@ class Conversation:
 NO_SECTIONS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
-class Dialect(ABC):
+class Dialect:
     """One protocol. By default a connection begins with its first frame, and its receiver needs no settings."""
 
     name: str
     """As in ``headrace_<name>``."""
+
+    client: type[Client]
+    """Speaks it."""
 
     variant = ""
     """Which of a receiver's dialects, if it has several; empty: the first, which the quick tier tries."""
@@ -98,7 +100,7 @@ class Dialect(ABC):
     collected.
     """
 
-    fault: Reason
+    fault = Reason.BAD_JSON
     """Why the event that `Conversation.faulty` adds goes to quarantine."""
 
     malformed: bytes
@@ -107,13 +109,11 @@ class Dialect(ABC):
     added: frozenset[str] = frozenset()
     """What the protocol's own client adds to an event."""
 
-    @abstractmethod
     def conversation(self) -> Conversation:
         """A new one."""
+        return Conversation(self.client())
 
-    async def greet(  # noqa: B027  (most say nothing)
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """What is said on a new connection, turn by turn, before its first frame."""
 
     def value(self, stored: dict[str, Any]) -> dict[str, Any]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from headrace_common.record.contract import Reason
 from headrace_forward.client import ForwardClient
 
-from tests.contract.dialect import Conversation, Dialect
+from tests.contract.dialect import Dialect
 
 
 class ForwardDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     name = "forward"
+    client = ForwardClient
     module = "headrace_forward"
     fault = Reason.BAD_RECORD
     malformed = b"GET / HTTP/1.1\r\n\r\n"
-
-    def conversation(self) -> Conversation:
-        return Conversation(ForwardClient())
 
 
 class PythonForwardDialect(ForwardDialect):

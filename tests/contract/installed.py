@@ -10,23 +10,17 @@ from pkgutil import resolve_name
 from typing import Any
 
 from headrace_common.protocol import Protocol, installed
-from headrace_common.record.contract import Reason
 from headrace_common.session.client import Client
 
-from tests.contract.dialect import Conversation, Dialect
+from tests.contract.dialect import Dialect
 
 
 class InstalledDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
-    fault = Reason.BAD_JSON
-
     def __init__(self, protocol: Protocol[Any], client: type[Client]) -> None:
         self.name, self.module, self.malformed = protocol.name, protocol.module, client.malformed
-        self._client = client
-
-    def conversation(self) -> Conversation:
-        return Conversation(self._client())
+        self.client = client
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         assert record_headers["ce_type"] == f"headrace.{self.name}.event".encode()

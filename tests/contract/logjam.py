@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from headrace_common.record.contract import Reason
 from headrace_logjam.client import MESSAGE_FRAMES, TOPIC, LogjamClient
 from headrace_logjam.wire import joined, split
 
@@ -103,7 +102,6 @@ class LogjamDialect(Dialect):
     module = "headrace_logjam"
     connection = False
     added = frozenset({"request_id", "started_ms"})
-    fault = Reason.BAD_JSON
     malformed = b"GET / HTTP/1.1\r\n\r\n"
     sections = MappingProxyType({"logjam": {"pull_port": 0, "answer_time": 60}})
 

@@ -12,7 +12,7 @@ from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.today import NEWEST, OLDEST
 
-from tests.contract.dialect import Conversation, Dialect
+from tests.contract.dialect import Dialect
 
 EVENT_BYTES = 128 << 10
 
@@ -45,6 +45,7 @@ class SegmentDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     name = "segment"
+    client = Writer
     module = "headrace_segment"
     sections: Mapping[str, Mapping[str, object]] = {"limits": {"event_bytes": EVENT_BYTES}}
     stored_again = False
@@ -52,9 +53,6 @@ class SegmentDialect(Dialect):
     malformed = HEADER.pack(99, 0)
     content_type = "application/octet-stream"
     segments = 2
-
-    def conversation(self) -> Conversation:
-        return Conversation(Writer())
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         super().stream(record_headers)
@@ -66,7 +64,5 @@ class TodayDialect(SegmentDialect):
     """What Pravega's clients speak, on the same port."""
 
     variant = "today"
+    client = WriterOfToday
     malformed = HEADER.pack(Kind.EVENT, 0)
-
-    def conversation(self) -> Conversation:
-        return Conversation(WriterOfToday())
