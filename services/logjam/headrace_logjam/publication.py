@@ -1,7 +1,7 @@
 """Publishes the messages of producers, as a device does, once Kafka has stored them. Pure.
 
 This process can replace a device for a consumer: it has a device number of its own, and numbers all that it publishes, heartbeats
-too, from 1 at each start and again after 2⁶⁴ − 1. All frames but meta are unchanged.
+too, from 1 at each start. All frames but meta are unchanged.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from headrace_logjam.wire import HEARTBEAT, LAST_NUMBER, BodyCompression, Meta, decode_meta, encode_meta
+from headrace_logjam.wire import HEARTBEAT, BodyCompression, Meta, decode_meta, encode_meta
 
 BEAT: Final = 5.0
 """Seconds between two heartbeats, as devices send them."""
@@ -18,11 +18,11 @@ BEAT: Final = 5.0
 class Publication:
     """Numbers the messages that are published."""
 
-    def __init__(self, device: int, address: bytes, sequence: int = 0) -> None:
-        """`device`: our number. `address`: where we publish, for heartbeats. `sequence`: the last number."""
+    def __init__(self, device: int, address: bytes) -> None:
+        """`device`: our number. `address`: where we publish, for heartbeats."""
         self._device = device
         self._address = address
-        self._sequence = sequence
+        self._sequence = 0
 
     def message(self, frames: Sequence[bytes], received_ms: int) -> list[bytes]:
         """Returns a producer's four frames, of which the meta is sound, that came at `received_ms` (Unix time)."""
@@ -34,5 +34,5 @@ class Publication:
         return [HEARTBEAT, self._address, b"{}", self._meta(BodyCompression.NONE, now_ms)]
 
     def _meta(self, compression: int, created_ms: int) -> bytes:
-        self._sequence = self._sequence + 1 if self._sequence < LAST_NUMBER else 1
+        self._sequence += 1
         return encode_meta(Meta(compression, self._device, created_ms, self._sequence))

@@ -45,9 +45,6 @@ NOBODY: Final = b"unknown-unknown"
 TOPICS: Final = (b"logs", b"javascript", b"events", b"frontend.page", b"frontend.ajax", b"mobile")
 """Beginnings of a producer's topics. A device checks no more."""
 
-LAST_NUMBER: Final = 2**64 - 1
-"""The last sequence number; 1 follows."""
-
 NAME_BYTES: Final = 1024
 """Longest app-env or topic."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from headrace_common.record.contract import Attribute, GapField
@@ -48,13 +48,13 @@ class SubscriptionMaker(RecordMaker):
 
     def marker(self, gap: Gap, received_ms: int) -> Event:
         """Returns the event that names the numbers that this consumer did not hear."""
-        fields: dict[GapField, Any] = {
-            GapField.CONSUMER: self._consumer,
-            GapField.DEVICE: gap.device,
-            GapField.FROM: gap.start,
-            GapField.TO: gap.end,
+        fields = {
+            GapField.CONSUMER.value: self._consumer,
+            GapField.DEVICE.value: gap.device,
+            GapField.FROM.value: gap.start,
+            GapField.TO.value: gap.end,
         }
-        raw = b"{" + b",".join(b'"%b":%b' % (name.encode(), _json(value)) for name, value in fields.items()) + b"}"
+        raw = orjson.dumps(fields)
         name = deterministic_id(PROTOCOL, b"gap", self._source.encode(), raw, b"%d" % received_ms)
         return self._gaps.event(name, rfc3339_ms(received_ms), raw)
 
@@ -62,11 +62,6 @@ class SubscriptionMaker(RecordMaker):
 def attributes_of(heard: Heard) -> bytes:
     """Returns the attributes that say how a number was heard, as members of a JSON object."""
     return _START % heard.start + (_BEHIND if heard.behind else b"")
-
-
-def _json(value: object) -> bytes:
-    """Returns it as JSON: orjson cannot write one past the last number."""
-    return b"%d" % value if isinstance(value, int) else orjson.dumps(value)
 
 
 _ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b%%b%%b}' % (
