@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import ListenSettings
 from typing_extensions import override
 
-from headrace_forward.wire import heartbeat
+ANSWER: Final = b"\0"
+"""The datagram that fluentd sends (`heartbeat_type udp`) and expects back."""
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -25,10 +26,9 @@ class _Datagrams(asyncio.DatagramProtocol):
 
     @override
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        # A heartbeat asks whether to send, so stay silent while unready.
-        reply = b"" if self._ready_problems() else heartbeat(data)
-        if reply:
-            self._transport.sendto(reply, addr)
+        # A heartbeat asks whether to send, so stay silent while unready. One byte is never more than was received.
+        if data and not self._ready_problems():
+            self._transport.sendto(ANSWER, addr)
 
 
 class HeartbeatListener(Endpoint):

@@ -32,9 +32,6 @@ NIL_BYTE: Final = 0xC0
 BYTE_WORK: Final = 2
 """The work of reading a byte, as inflated bytes that take as long."""
 
-HEARTBEAT: Final = b"\0"
-"""The datagram that fluentd sends (`heartbeat_type udp`) and expects back."""
-
 ACK_KEY: Final = b"\x81\xa3ack"
 """A map of one entry, str "ack". The chunk follows as it was received: the same bytes, so the same type, go back."""
 
@@ -180,8 +177,3 @@ def _least(message: bytes | bytearray) -> int:
         size = int.from_bytes(message[at + 1 : at + 1 + width], "big") if width else message[at] & 0x1F
         at += 1 + width + size
     return at
-
-
-def heartbeat(data: bytes) -> bytes:
-    """Returns the answer to a datagram: one byte for any content, so never more than was received."""
-    return HEARTBEAT if data else b""
