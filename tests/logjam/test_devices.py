@@ -29,18 +29,17 @@ from tests.tiers import sized
 pytestmark = pytest.mark.kafka
 
 GAP = "headrace.logjam.gap"
+NUMBER = 7
+"""The devices' own."""
 
 
 class Device:
     """A PUB socket that numbers what it sends, and says it to nobody if nobody is there."""
 
-    def __init__(
-        self, context: zmq.asyncio.Context, number: int = 7, hwm: int = 100_000, curve: bytes | None = None
-    ) -> None:
+    def __init__(self, context: zmq.asyncio.Context, hwm: int = 100_000, curve: bytes | None = None) -> None:
         """`curve`: the secret key with which it speaks CURVE."""
         self._curve = curve
         self._context = context
-        self._number = number
         self._hwm = hwm
         self.mark = uuid.uuid4().hex
         self.sequence = 0
@@ -59,7 +58,6 @@ class Device:
             self._socket.setsockopt(zmq.CURVE_SECRETKEY, self._curve)
         wait_for(self._bound, "the address is free again")
         self.sequence = 0
-        self.began = self.clock
 
     def _bound(self) -> bool:
         """A socket that was closed gives its address back a little later."""
@@ -98,7 +96,7 @@ class Device:
             self.sequence += 1
             self.clock += 1
             body = {"mark": self.mark, "n": self.sequence, "text": "x" * size, **more}
-            meta: dict[str, Any] = {"device": self._number, "sequence": self.sequence, "created_ms": self.clock}
+            meta: dict[str, Any] = {"device": NUMBER, "sequence": self.sequence, "created_ms": self.clock}
             await self._socket.send_multipart(event(body, **meta))
 
     async def say(self, frames: list[bytes]) -> None:
@@ -107,7 +105,7 @@ class Device:
 
     async def beat(self) -> None:
         self.sequence += 1
-        meta = encode_meta(Meta(0, self._number, self.clock, self.sequence))
+        meta = encode_meta(Meta(0, NUMBER, self.clock, self.sequence))
         await self._socket.send_multipart([b"heartbeat", self.address.encode(), b"{}", meta])
 
 
@@ -130,28 +128,28 @@ def rows(records: list[Stored]) -> list[Row]:
     ]
 
 
-def lost(records: list[Stored], device: int = 7) -> list[tuple[int, int]]:
-    """Ranges of a device's numbers that the query calls lost."""
-    return [(start, end) for number, start, end in losses(rows(records)) if number == device]
+def lost(records: list[Stored]) -> list[tuple[int, int]]:
+    """Ranges of numbers that the query calls lost."""
+    return [(start, end) for _, start, end in losses(rows(records))]
 
 
-def stored(records: list[Stored], device: int = 7, made: int = 0) -> set[int]:
+def stored(records: list[Stored], made: int = 0) -> set[int]:
     """The numbers that are there, of messages that were made after this."""
     own = [record.attributes for record in records if record["ce_type"] != GAP]
-    return {about["sequence"] for about in own if about["device"] == device and about["created"] > made}
+    return {about["sequence"] for about in own if about["created"] > made}
 
 
-async def reaches(topics: KafkaSettings, last: int, device: int = 7, made: int = 0) -> list[Stored]:
+async def reaches(topics: KafkaSettings, last: int, made: int = 0) -> list[Stored]:
     """When the last number is there, and all in front of it are, or are called lost."""
 
     async def there() -> list[Stored] | None:
         records = await events(topics)
-        numbers = stored(records, device, made)
-        gone = {number for start, end in lost(records, device) for number in range(start, end)}
+        numbers = stored(records, made)
+        gone = {number for start, end in lost(records) for number in range(start, end)}
         first = 1 if made else min(numbers, default=1)
         return records if last in numbers and set(range(first, last + 1)) <= numbers | gone else None
 
-    return await until(there, f"device {device}: number {last} is there")
+    return await until(there, f"number {last} is there")
 
 
 OUTAGE = sized(2, 6, 20)

@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 from headrace_common.session.interface import Frame, KeepUntil
-from headrace_logjam.wire import PING
 
 from tests.driving import parts_of
 from tests.fuzz.subjects import made
-from tests.logjam.driving import APP_ENV, HOST, META, ROUTE, asking, drive, driven, event
+from tests.logjam.driving import APP_ENV, ROUTE, asking, drive, driven, event
 from tests.tiers import sized
 
 ACCEPTED = (ROUTE, APP_ENV, b"202 Accepted")
-REFUSED = (ROUTE, APP_ENV, b"400 Bad Request")
-PONG = (ROUTE, b"ping", b"200 OK", HOST)
-PINGED = [b"", PING, b"", b"{}", META]
-OTHER = b"\0\5\5\5\5"
 ELSEWHERE = b"cafe-production"
 
 

@@ -104,13 +104,6 @@ class LogjamSection(Section):
             _key(key.get_secret_value())
         return key
 
-    @field_validator("curve_clients", "curve_devices")
-    @classmethod
-    def _keys(cls, keys: dict[str, str]) -> dict[str, str]:
-        if len(set(keys.values())) < len(keys):
-            raise ValueError("two names have one key")
-        return keys
-
     @model_validator(mode="after")
     def _together(self) -> Self:
         if self.curve_clients and not self.curve_secret_key.get_secret_value():
@@ -121,8 +114,6 @@ class LogjamSection(Section):
             raise ValueError(f"LOGJAM__CURVE_DEVICES: {', '.join(sorted(unknown))}: no endpoint is called so")
         if self.pub_port and not self.device:
             raise ValueError("LOGJAM__PUB_PORT needs LOGJAM__DEVICE, a number that no other device has")
-        if self.pub_address and not self.pub_port:
-            raise ValueError("LOGJAM__PUB_ADDRESS needs LOGJAM__PUB_PORT")
         return self
 
 
