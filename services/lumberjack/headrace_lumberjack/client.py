@@ -51,15 +51,6 @@ class LumberjackClient(OrderedClient):
     @override
     def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
         self._next(len(documents))
-        return self._window(len(documents), documents, form)
-
-    def overfull(self, documents: Sequence[bytes]) -> bytes:
-        """Makes the next frame: a window that announces half of its events."""
-        half = len(documents) // 2
-        self._next(half)
-        return self._window(half, documents, "compressed")
-
-    def _window(self, announced: int, documents: Sequence[bytes], form: str) -> bytes:
         if self._version == wire.V1:
             frames = [wire.pairs_frame(n, [(b"line", each), (b"type", b"shop")]) for n, each in enumerate(documents, 1)]
         else:
@@ -67,7 +58,7 @@ class LumberjackClient(OrderedClient):
         content = b"".join(frames)
         if (form or self._usual) == "compressed":
             content = wire.compressed(content, self.level, self._version)
-        return wire.window(announced, self._version) + content
+        return wire.window(len(documents), self._version) + content
 
     @override
     def again(self) -> bytes:
