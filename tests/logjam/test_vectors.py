@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from headrace_common.record.contract import Reason
-from headrace_common.record.event import Reject, event_id
+from headrace_common.record.encoding import decode
+from headrace_common.record.event import Reject
 from headrace_common.record.steps import finish
 from headrace_logjam.devices.subscription import SubscriptionMaker
 from headrace_logjam.wire import BodyCompression, BodyLimits, decode_meta, encode_meta, inflate, read_published
@@ -95,4 +96,4 @@ def test_the_twenty_of_devices_that_are_written_down(case: dict[str, Any]) -> No
     for endpoint, consumer in (("one", "a"), ("two", "b")):
         part = finish(SubscriptionMaker(endpoint, consumer, LIMITS).make(read_published(sent, endpoint), NOW_MS))
         assert not isinstance(part, Reject)
-        assert event_id(part).decode() == case["id"]
+        assert dict(decode(part)[1])["ce_id"].decode() == case["id"]

@@ -19,7 +19,7 @@ from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES, refusal
 from headrace_common.record.encoding import decode, encode
-from headrace_common.record.event import Envelope, Event, Reject, event_id, unique_id
+from headrace_common.record.event import Envelope, Event, Reject, unique_id
 from headrace_common.session.again import PublishedEvent, QuarantinedItem, ReplayOutcome, frames_of, parts_of
 from headrace_common.session.client import Client
 from headrace_common.session.interface import ByteSession, Peer
@@ -122,7 +122,7 @@ def test_what_kafka_refused_becomes_the_event_that_it_was(protocol: str, noted: 
     (event,) = read(item_of(refusal(made))).events
     assert event.value == value
     if noted:
-        assert (event.id, event.headers) == (event_id(made).decode(), headers)
+        assert (event.id, event.headers) == (dict(headers)["ce_id"].decode(), headers)
 
 
 def test_what_had_a_random_id_has_the_same_one_in_each_replay() -> None:

@@ -26,7 +26,7 @@ from headrace_common.record.contract import (
     EventHeader,
     Reason,
 )
-from headrace_common.record.encoding import encode, field, header, length, read_varint
+from headrace_common.record.encoding import encode, field, header, length
 
 Event = NewType("Event", bytes)
 """An event, encoded as the part of a Kafka record that does not depend on its batch (`encoding.encode`)."""
@@ -156,18 +156,6 @@ class Envelope:
         """Makes a `Reject` with this envelope's protocol, source and subject."""
         about = bytes(memoryview(attributes)) if attributes else b"{}"  # what orjson returns takes 4 KB
         return Reject(reason, detail, raw, self.protocol, self.source, self.subject, reject_id, about)
-
-
-_ID_BEHIND_VALUE: Final = (
-    1 + len(header(EventHeader.SPECVERSION, SPECVERSION)) + len(field(EventHeader.ID.encode())) + 1
-)
-
-
-def event_id(event: Event) -> bytes:
-    """Reads the id of an event that an `Envelope` made."""
-    size, start = read_varint(event, 0)
-    at = start + size + _ID_BEHIND_VALUE
-    return event[at : at + ID_LENGTH]
 
 
 FRAME_PREFIX: Final = 26
