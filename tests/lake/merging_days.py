@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace_lake.landing.gathered import tasks
 from headrace_lake.upkeep.maintenance import TimeBudget
-from headrace_lake.upkeep.merging.choice import Shrinkage, choose, is_small
+from headrace_lake.upkeep.merging.choice import choose, is_small
 
 RATES: Final = (10, 100, 1_000, 5_000, 20_000)
 DAY: Final = 86_400
@@ -50,7 +50,6 @@ class Days:
         self._batch = round(rate * TRIGGER)
         self._now = float(START)
         self._days: dict[str, Files] = {}
-        self._shrink = Shrinkage()
         self._budget = TimeBudget(0.2, clock=lambda: self._now)
         self._free_at = 0.0  # when the running piece ends
         self._names = 0
@@ -85,21 +84,19 @@ class Days:
 
     def _merge(self) -> None:
         while self._free_at <= self._now and self._budget.left():
-            today, ratios = _name_of(int(self._now) // DAY), {"events": self._shrink.ratio}
-            piece = choose({"events": self._days}, today=today, now=self._now, file_bytes=FILE_BYTES, ratios=ratios)
+            today = _name_of(int(self._now) // DAY)
+            piece = choose({"events": self._days}, today=today, now=self._now, file_bytes=FILE_BYTES)
             if piece is None:
                 return
             day = self._days[piece.day]
-            rows = 0
+            rows, before = 0, sum(day.small[path] for path in piece.files)
             for path in piece.files:
                 rows += day.rows.pop(path)
                 day.size -= day.small.pop(path)
             size = FOOTER + round(rows * MERGED_ROW)
-            if piece.final:
-                self._shrink.learn(piece.size, size)
             self.written += self._add(day, rows, size)
             self.written_rows += rows
-            took = piece.size * SECONDS_OF_A_BYTE + len(piece.files) * SECONDS_OF_A_FILE
+            took = before * SECONDS_OF_A_BYTE + len(piece.files) * SECONDS_OF_A_FILE
             self._budget.spend(took)
             self._free_at = max(self._free_at, self._now - TRIGGER) + took
 

@@ -139,10 +139,6 @@ DAMAGES: dict[str, Damage] = {
     "batches restored": Damage(
         lambda runs: restored(runs, BATCHES, 3), proof="the last batch that was committed",
     ),
-    "events dropped": Damage(
-        lambda runs: shutil.rmtree(runs.lake / EVENTS), proof="no table events",
-        stops="the table events is new, and records were landed",
-    ),
 }  # fmt: skip
 """What each does to the lake, and what comes of it. Without `stops` the job runs, and heals it: then the proof holds again."""
 
@@ -202,9 +198,7 @@ REMEDIES: dict[str, Remedy] = {
         lambda runs: delete(runs, (BATCHES,), "batch = 1"),
         lambda runs: restored(runs, BATCHES, last_commit(runs, BATCHES) - 1), stops="deleted or doubled",
     ),
-    "events dropped, and replayed": Remedy(
-        lambda runs: shutil.rmtree(runs.lake / EVENTS), Runs.replay, stops="the table events is new"
-    ),
+    "events dropped, and replayed": Remedy(lambda runs: shutil.rmtree(runs.lake / EVENTS), Runs.replay),
     "a data file lost, taken out of the log, and replayed": Remedy(
         lambda runs: data_files(runs)[0].unlink(), repaired_and_replayed, stops="File .*parquet does not exist"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -16,14 +17,15 @@ from deltalake import DeltaTable
 from headrace_cli.verbs import query
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.storage import Storage
+from headrace_lake.tables import transaction_log
 from headrace_lake.tables.fence import Fence, transaction
-from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
+from headrace_lake.tables.layout import BATCHES, EVENTS, LOG_AGE, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import RETAINED_APP, VACUUMED_AT
 from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.maintenance import Maintenance
-from headrace_lake.upkeep.merging import choice, compaction, rewrite
+from headrace_lake.upkeep.merging import choice, compaction
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_reader.proof import exactly_once
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -92,7 +94,7 @@ class Lake:
 def all_of(table: Inventory) -> choice.Piece:
     """A piece of all files of the table's one day."""
     ((day, found),) = table.days.items()
-    return choice.Piece(Path(table._table).name, day, tuple(found.small), found.size, final=True)
+    return choice.Piece(Path(table._table).name, day, tuple(found.small))
 
 
 def merge(lake: Lake, name: str = EVENTS) -> int:
@@ -167,27 +169,19 @@ def test_a_merge_does_not_bring_back_rows_that_are_deleted_meanwhile(
     """Rows of a file were erased while it was read, or before the commit: the merged file still has them."""
     streams_of(lake, 1_000)
     table = lake.inventory(EVENTS)
-    piece, done = all_of(table), getattr(rewrite, step)
+    piece, done = all_of(table), getattr(compaction, step)
 
     def deleted_meanwhile(*given: Any) -> Any:
         lake.spark.sql(f"delete from delta.`{lake.path(EVENTS)}` where offset = 7")
         return done(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(rewrite, step, deleted_meanwhile)
+        patched.setattr(compaction, step, deleted_meanwhile)
         with nullcontext() if step == "merge_files" else pytest.raises(Py4JJavaError, match="Concurrent"):
             assert compaction.merge(lake.spark, lake.path(EVENTS), piece, table) == 0
     assert compaction.merge(lake.spark, lake.path(EVENTS), piece, table) == 0, "and not later, either"
     rows = DeltaTable(lake.path(EVENTS)).to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
     assert sorted(rows) == [offset for offset in range(1_000) if offset != 7]
-
-
-def test_what_arrow_would_not_give_back_is_merged_as_it_is(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As are all files where the version of Delta is not known."""
-    monkeypatch.setattr(rewrite, "unsupported", lambda _: "the column is nested")
-    streams_of(lake, 1_000)
-    assert merge(lake)
-    assert len(DeltaTable(lake.path(EVENTS)).file_uris()) == 1
 
 
 def test_a_run_merges_what_is_due_and_says_so(lake: Lake) -> None:
@@ -291,28 +285,23 @@ def test_a_vacuum_ends_when_the_job_does_and_is_due_again(lake: Lake, monkeypatc
 
 
 def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "CHECKPOINT_EVERY", 12)
+    monkeypatch.setattr(transaction_log, "_AWAY", 0.0)  # all commits are older
     lake.land()
     table = DeltaTable(lake.path(BATCHES))
     while table.version() < 32:
-        table.alter.set_table_properties({"delta.logRetentionDuration": f"interval {30 + table.version()} days"})
+        table.alter.set_table_properties(
+            {"delta.deletedFileRetentionDuration": f"interval {30 + table.version()} days"}
+        )
         if table.version() in (12, 24):
             table.create_checkpoint()
     folder = lake.folder / BATCHES / "_delta_log"
-    assert len(list(folder.glob("*.json"))) == 33
-    inventory = lake.inventory(BATCHES)
     fence = Fence(lake.tables)
     fence.check(transaction(1, 0))
-    cleaner = retention.LogCleaner(Storage(lake.spark), lake.path(BATCHES), inventory, age=600)
-    assert not cleaner.due(), "everything is young"
-    later = time.time() + 700
-    monkeypatch.setattr(time, "time", lambda: later)
-    assert cleaner.due()
-    cleaner.clean(lambda: True)
-    assert len(list(folder.glob("*.json"))) == 33, "it was stopping"
-    cleaner.clean(lambda: False)
-    assert not cleaner.due()
-    assert sorted(int(path.stem) for path in folder.glob("*.json")) == list(range(24, 33))
+    for age, kept in ((LOG_AGE - 3600, range(33)), (LOG_AGE + 7200, range(24, 33))):
+        for path in folder.glob("0*"):
+            os.utime(path, (time.time() - age + int(path.name[:20]),) * 2)
+        lake.tables.clean_log(BATCHES)
+        assert sorted(int(path.stem) for path in folder.glob("*.json")) == [*kept], age
     assert [path.name[:20] for path in folder.glob("*.parquet")] == [f"{24:020d}"]
     for reread in (fence, Fence(lake.tables)):
         reread.check(transaction(1, 0))

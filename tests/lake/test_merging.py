@@ -21,9 +21,8 @@ def day(*sizes: int, age: float = 0.0) -> SimpleNamespace:
     return SimpleNamespace(small={f"{number:03}": size for number, size in enumerate(sizes)}, newest=NOW - age)
 
 
-def next_piece(ratio: float = 1.0, /, **tables: dict[str, SimpleNamespace]) -> Piece | None:
-    ratios = dict.fromkeys(tables, ratio)
-    return choose(tables, today=TODAY, now=NOW, file_bytes=FINAL, ratios=ratios)
+def next_piece(**tables: dict[str, SimpleNamespace]) -> Piece | None:
+    return choose(tables, today=TODAY, now=NOW, file_bytes=FINAL)
 
 
 def sizes(piece: Piece | None, files: SimpleNamespace) -> list[int]:
@@ -35,31 +34,21 @@ def test_a_day_that_grows_waits_for_enough_files(name: str) -> None:
     waiting = day(*[1] * (MOST_SMALL - 1), age=SETTLED * 9)
     assert next_piece(events={name: waiting}) is None
     piece = there(next_piece(events={name: day(*[1] * MOST_SMALL)}))
-    assert (piece.table, piece.day, len(piece.files), piece.size, piece.final) == (
-        "events", name, MOST_SMALL, MOST_SMALL, False,
-    )  # fmt: skip
+    assert (piece.table, piece.day, len(piece.files)) == ("events", name, MOST_SMALL)
 
 
 def test_files_become_one_of_the_final_size_as_soon_as_there_are_enough() -> None:
     assert next_piece(events={TODAY: day(600, 600)}) is None
-    files = day(600, 600, 50, 40, 30, 20)
+    files = day(600, 600, 150, 90, 80, 40, 30)
     piece = there(next_piece(events={TODAY: files}))
-    assert piece.final
-    assert sizes(piece, files) == [40, 50, 600, 600], "the largest, and small ones that fill what is left"
-
-
-def test_what_shrinks_takes_more() -> None:
-    files = day(600, 600, 600, 600)
-    piece = there(next_piece(0.7, events={TODAY: files}))
-    assert piece.size == 1800
-    assert next_piece(0.7, events={TODAY: day(600, 600, 600)}) is None
+    assert sizes(piece, files) == [30, 40, 150, 600, 600], "the largest, and small ones that fill what is left"
 
 
 def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> None:
     assert next_piece(events={YESTERDAY: day(7, age=SETTLED)}) is None
     assert next_piece(events={YESTERDAY: day(7, 3, age=SETTLED - 1)}) is None
     piece = there(next_piece(events={YESTERDAY: day(7, 3, age=SETTLED)}))
-    assert (len(piece.files), piece.final) == (2, True)
+    assert len(piece.files) == 2
     assert next_piece(events={YESTERDAY: day(7, 3, age=-SETTLED)}) is None, "added in the future of this clock"
 
 

@@ -55,16 +55,15 @@ def _without_the_horizon(brokers: Any, pairs: Any, landed: Any, _: float, first_
 _list = Erase._list
 _ids_since = unlanded.ids_since
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
-    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 13),
+    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 3),
     "rows of a job that was shut out are not noted": (claim, "strays", lambda *_: {}, 30),
     "a batch is not counted": (Position, "add", _only_landed, 2),
     "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 33),
     "the events table is not claimed": (fence, "EVENTS", "batches", 1),
-    "ids are read since the oldest record alone": (unlanded, "ids_since", _without_the_horizon, 5),
+    "ids are read since the oldest record alone": (unlanded, "ids_since", _without_the_horizon, 18),
     "the ids of the table are not read": (unlanded, "oldest", lambda *_: 1 << 60, 7),
-    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 20),
+    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 23),
     "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 30),
-    "two erasures list the same": (Erase, "_list", _listed_anyway, 23),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
 
@@ -206,12 +205,26 @@ def erased_while_files_are_merged(steps: int) -> list[str]:
     return script.failures
 
 
+def erased_by_two(steps: int) -> list[str]:
+    """An erasure stands still after `steps`, and goes on once another has listed the same row."""
+    with played() as script:
+        script.send(EVENTS, 0, "d.1", "d.2")
+        script.land()
+        script.finish(script.start_eraser(LAKE, {("id1", 0, 1)}))
+        first = script.start_eraser(LAKE, {("id1", 0, 0)})
+        script.take(first, steps)
+        script.finish(script.start_eraser(LAKE, {("id1", 0, 0)}))
+        script.finish(first)
+    return script.failures
+
+
 _claim_in = Fence._claim_in
 SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], int]] = {
     woken_while_another_accepts_a_loss: (
         Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 92,
     ),
-    erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 53),
+    erased_while_files_are_merged: (Inventory, "sizes", lambda _, __, names: dict.fromkeys(names, 1), 46),
+    erased_by_two: (Erase, "_list", _listed_anyway, 37),
 }  # fmt: skip
 """What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""
 

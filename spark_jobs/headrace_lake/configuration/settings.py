@@ -107,10 +107,6 @@ class LakeSettings(Section):
     vacuum_every: ClassVar[int] = 86_400
     """Seconds between two vacuums of a table: each lists the whole folder, which costs money in an object store."""
 
-    log_age: ClassVar[int] = 86_400
-    """Seconds that a table's commits stay in its log after the next checkpoint: how far a reader that follows the table commit by
-    commit may lag. Well above the pause after which `fence` reads a log again from its checkpoint."""
-
     @field_validator("dedup_memory", mode="before")  # as `Bytes`, whose schema would lose the minimum beside None
     @classmethod
     def _memory(cls, value: Any) -> Any:

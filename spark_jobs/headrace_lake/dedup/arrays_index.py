@@ -36,7 +36,6 @@ from headrace_lake.dedup.index import (
     WriteRows,
 )
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.append import stepwise
 
 _SLICE: Final = 1_000_000
 """How many ids a rebuild brings to the driver at once, about."""
@@ -80,7 +79,7 @@ class ArraysIndex(DedupIndex):
 
     @override
     def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
-        if self._again or not stepwise(self._spark):
+        if self._again:
             places = self._places(self._rows_of(decoded), decoded)
         else:
             try:

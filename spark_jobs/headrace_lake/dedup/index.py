@@ -58,7 +58,7 @@ class WriteRows(Protocol):
     """Writes checked rows and returns the measures. Called again if the batch has to be checked again."""
 
     def __call__(self, rows: DataFrame, accept: Accept | None = None, /) -> dict[str, Any]:
-        """`accept` is not asked if another run has written the batch, or where `append.stepwise` is false."""
+        """`accept` is not asked if another run has written the batch."""
 
 
 class DedupIndex(Protocol):

@@ -10,9 +10,8 @@ from headrace_common.operations.log import Log
 from headrace_lake.kafka import gaps
 from headrace_lake.kafka.source import Brokers, TopicInfo
 from headrace_lake.kafka.start import Position, claimed_lines, coverage, strays
-from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE
+from headrace_lake.tables.layout import BATCHES, GAPS
 from headrace_lake.tables.on_spark import Tables
 
 
@@ -27,7 +26,6 @@ class Claim:
 
     def begin(self, fence: Fence, topics: Mapping[str, TopicInfo]) -> tuple[int, Position]:
         """Returns the epoch that this claims, and how far the tables are. Raises `HaltError` before it claims if it can."""
-        self._check_tables(fence)
         losses = self.losses(topics)
         if losses and not self._accept_loss:
             raise gaps.refuse(losses)
@@ -65,14 +63,3 @@ class Claim:
         for loss in losses:
             self._log.warning("accepts a loss", lost=str(loss), reason=str(loss.reason))
         return {**claimed, GAPS: gaps.rows(self._tables, losses, epoch)}
-
-    def _check_tables(self, fence: Fence) -> None:
-        """Raises `HaltError` if a table is empty that cannot be: it was dropped and made again."""
-        if fence.never_claimed(BATCHES):
-            return
-        for name in (EVENTS, QUARANTINE, DUPLICATES):
-            if fence.never_claimed(name) and self._tables.is_empty(name):
-                raise HaltError(
-                    f"the table {name} is new, and records were landed: somebody dropped it. Put it back from a backup and"
-                    " start again; without one, `python -m headrace_lake replay` lands again what Kafka still holds"
-                )

@@ -37,6 +37,9 @@ LOCAL_FILES: Final = "fs.AbstractFileSystem.file.impl"
 """Hadoop's name for the class by which the checkpoint and Delta's log are written on local disks."""
 _HADOOPS_LOCAL_FILES: Final = "org.apache.hadoop.fs.local.LocalFs"
 
+DELTA_VERSION: Final = "4.4.0"
+"""The version of Delta whose steps `append` and `compaction` take."""
+
 _LOCAL: Final = "local[*]"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it: the JVM already runs
 
@@ -148,6 +151,8 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     # only now: the process list shows the options that Spark starts with
     for name, secret in settings.spark_secrets.items():
         hadoop.set(name.removeprefix("spark.hadoop."), secret.get_secret_value())
+    if (version := java_class(spark, "io.delta.package").VERSION()) != DELTA_VERSION:
+        raise ConfigError(f"Delta is {version}: the job takes steps of its writer that are those of {DELTA_VERSION}")
     return spark
 
 

@@ -2,9 +2,9 @@
 
 Delta's writer first asks the table for the last version of its application. For that it computes the state of the whole
 table: a Spark job in every commit, and most of the cost of a small one. Our callers follow the log anyway and know the answer.
-So `Appender` takes the steps of Delta's writer (`WriteIntoDelta.run`, in the versions in `_KNOWN`) one by one, with that answer
+So `Appender` takes the steps of Delta's writer (`WriteIntoDelta.run` of `engine.DELTA_VERSION`) one by one, with that answer
 instead of the job. One step must stay: the transaction still reads the application's version, so that a commit fails if
-another of the same application overtook it. With any other version of Delta, `Appender` calls Delta's own writer.
+another of the same application overtook it.
 
 A few rows that Python has, such as a batch's lines of `batches`, are written by Arrow: to plan and run a query for them takes
 Spark longer than all else of their commit.
@@ -22,7 +22,6 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -30,8 +29,8 @@ from pyspark.sql.types import StructType
 from headrace_lake.spark.jvm import active_session, java_class
 from headrace_lake.spark.storage import Storage, local_path
 from headrace_lake.tables.layout import DAY, KEY
+from headrace_lake.tables.statistics import statistics
 
-_KNOWN: Final = ("4.4.0",)
 DELTA: Final = "org.apache.spark.sql.delta"
 _KINDS: Final = {
     "long": pa.int64(),
@@ -41,11 +40,6 @@ _KINDS: Final = {
     "date": pa.date32(),
 }
 """Delta's name of a column's type -> Arrow's type, of the columns that rows of Python's may have."""
-
-
-def stepwise(spark: SparkSession) -> bool:
-    """Returns whether we know the steps of this version of Delta."""
-    return java_class(spark, "io.delta.package").VERSION() in _KNOWN
 
 
 def prepared(spark: SparkSession, log: Any, rows: DataFrame, settings: Mapping[str, str]) -> Any:
@@ -101,30 +95,9 @@ class Appender:
         `token` becomes the commit's `userMetadata`.
 
         Does nothing if the table already has this version or a later one; `latest` returns the table's current version. `accept`
-        gets the paths of the files before they are committed, if `stepwise`; if it raises, they are not.
+        gets the paths of the files before they are committed; if it raises, they are not.
         Fails with Delta's ConcurrentTransactionException if another commit of the application comes in between. Blocks.
         """
-        if stepwise(self._spark):
-            self._take_steps(path, rows, version, token, latest, accept)
-            return
-        nothing = self._spark.read.format("delta").load(path).where("false")
-        writer = (
-            (nothing if rows is None else self._frame(rows))
-            .write.format("delta")
-            .mode("append")
-            .option("userMetadata", token)
-        )
-        writer.option("txnAppId", self._app_id).option("txnVersion", version).save(path)
-
-    def _take_steps(
-        self,
-        path: str,
-        rows: DataFrame | pa.Table | None,
-        version: int,
-        token: str,
-        latest: Callable[[], int],
-        accept: Callable[[Sequence[str]], None] | None,
-    ) -> None:
         session = rows.sparkSession if isinstance(rows, DataFrame) else self._spark
         spark = cast("Any", session)._jsparkSession
         scala = java_class(self._spark, "org.apache.spark.api.python.PythonUtils")
@@ -170,25 +143,14 @@ class Appender:
             file = Path(local_path(f"{path}/{name}") if local else f"{folder}/rows")
             file.parent.mkdir(exist_ok=True)
             pq.write_table(rows, file, compression="zstd", compression_level=1, store_schema=False)
-            size = file.stat().st_size
+            size, counted = file.stat().st_size, statistics(file, KEY)
             if not local:
                 storage.upload(str(file), f"{path}/{name}")
         added = {
             "path": name, "partitionValues": {DAY: day} if day else {}, "size": size,
-            "modificationTime": round(time.time() * 1000), "dataChange": True, "stats": json.dumps(_statistics(rows)),
+            "modificationTime": round(time.time() * 1000), "dataChange": True, "stats": json.dumps(counted),
         }  # fmt: skip
         return {"add": added}
-
-
-def _statistics(rows: pa.Table) -> dict[str, Any]:
-    """Returns Delta's statistics of a file, of the columns by which readers skip files: the places of records."""
-    limits = {name: pc.min_max(rows[name]).as_py() for name in KEY if name in rows.column_names}
-    return {
-        "numRecords": rows.num_rows,
-        "minValues": {name: each["min"] for name, each in limits.items()},
-        "maxValues": {name: each["max"] for name, each in limits.items()},
-        "nullCount": dict.fromkeys(limits, 0),
-    }
 
 
 def _names(actions: Any) -> Iterator[str]:

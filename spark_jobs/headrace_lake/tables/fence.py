@@ -57,10 +57,6 @@ class Fence:
         """Returns the latest epoch of any table; 0 if none was claimed."""
         return max(epoch_of(log.latest()) for log in self._logs.values())
 
-    def never_claimed(self, name: str) -> bool:
-        """Returns whether no job has ever claimed the table `name`."""
-        return epoch_of(self._log(name).latest()) == 0
-
     def kept_from(self, name: str) -> int:
         """Returns the first day whose rows retention has kept in the table `name`, in days since 1970; -1: it dropped none."""
         log = self._log(name)

@@ -150,11 +150,16 @@ ABOUT: Final = {
 }
 """Table -> its comment."""
 
+LOG_AGE: Final = 86_400
+"""Seconds that a table's commits stay in its log: how far a reader that follows the table commit by commit may lag. Well above
+the pause after which `transaction_log` reads a log again from its checkpoint."""
+
 PROPERTIES: Final = {
     "delta.enableDeletionVectors": "false",  # so that any engine can read the tables
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.autoOptimize.optimizeWrite": "false",
     "delta.autoOptimize.autoCompact": "false",
+    "delta.enableExpiredLogCleanup": "false",  # maintenance does it, and only if the clock is right
     "delta.checkpointPolicy": "classic",  # the form that `transaction_log` reads
 }
 """Of every table."""

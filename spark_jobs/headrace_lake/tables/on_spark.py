@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 from headrace_common.record.contract import GapReason
@@ -16,13 +16,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake.spark.jvm import cancelled_if
+from headrace_lake.spark.jvm import active_session, cancelled_if, java_class
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables import altered
-from headrace_lake.tables.append import Appender
+from headrace_lake.tables.append import DELTA, Appender
 from headrace_lake.tables.erasures import with_erased
-from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, EVENTS, GAPS, KEY, QUARANTINE
+from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, EVENTS, GAPS, KEY, LOG_AGE, QUARANTINE
 from headrace_lake.tables.properties import APP_ID
 from headrace_lake.tables.transaction_log import live_rows
 
@@ -115,10 +115,6 @@ class Tables:
         """Appends `rows` to the table `name` under a transaction version of `app`; see `Appender.append`."""
         Appender(self.spark, app).append(self.path(name), rows, version, token, latest, accept)
 
-    def is_empty(self, name: str) -> bool:
-        """Returns whether the table `name` has no row."""
-        return self.read(name).isEmpty()
-
     def sums(self) -> list[Sums]:
         """Returns what `batches` and the accepted gaps cover, by partition. One query."""
         place = ("topic", "topic_id", "partition")
@@ -189,6 +185,19 @@ class Tables:
     def delete_days(self, name: str, first: date) -> None:
         """Deletes the days before `first` from the table `name`. The commit reads or writes no data file."""
         self.spark.sql(f"DELETE FROM delta.`{self.path(name)}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
+
+    def clean_log(self, name: str) -> None:
+        """Deletes the commits of the table `name` that are older than `layout.LOG_AGE`, and before a checkpoint.
+
+        Delta's own clean-up, which it would do within a batch's commit (`layout.PROPERTIES` forbid that), and by whole days.
+        """
+        session, none = cast("Any", self.spark)._jsparkSession, java_class(self.spark, "scala.Option").empty()
+        hours = getattr(java_class(self.spark, f"{DELTA}.TruncationGranularity$"), "MODULE$").HOUR()
+        milliseconds = java_class(self.spark, "java.util.OptionalLong").of(LOG_AGE * 1000)
+        age = java_class(self.spark, "scala.jdk.javaapi.OptionConverters").toScala(milliseconds)
+        with active_session(self.spark, session):
+            log = java_class(self.spark, f"{DELTA}.DeltaLog").forTable(session, self.path(name))
+            log.cleanUpExpiredLogs(log.update(False, none, none), none, age, hours)
 
     def vacuum(self, name: str, stopping: Callable[[], bool]) -> bool:
         """Deletes the files of the table `name` that no version needs. Returns whether it has ended: soon if `stopping`."""

@@ -31,7 +31,7 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.properties import APP_ID, RETAINED_APP, strange_features
 
 _AWAY: Final = 60.0
-"""Seconds; the clean-up of the log (`LakeSettings.log_age`) never deletes younger commits."""
+"""Seconds; the clean-up of the log (`layout.LOG_AGE`) never deletes younger commits."""
 _TOKENS: Final = 1_000
 """How many of the last are kept: a writer looks for its own at once, and a follower of the log never does."""
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")

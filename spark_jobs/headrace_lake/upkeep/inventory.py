@@ -1,9 +1,8 @@
-"""The files, properties and commits of a table, from its log: no Spark job, only a few small files per look."""
+"""The files and properties of a table, from its log: no Spark job, only a few small files per look."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,7 +14,6 @@ from headrace_lake.tables.transaction_log import TransactionLog
 from headrace_lake.upkeep.merging.choice import is_small
 
 _DAY: Final = re.compile(r"day=([^/]+)/")
-_COMMITS: Final = 100_000  # most commits whose times are remembered
 
 
 @dataclass
@@ -33,7 +31,7 @@ class DayFiles:
 
 
 class Inventory(TransactionLog):
-    """The files, properties and commits of one table, current after `latest`. `file_bytes`: the final size of merged files."""
+    """The files and properties of one table, current after `latest`. `file_bytes`: the final size of merged files."""
 
     _parts = (*TransactionLog._parts, "add.path", "add.size", "add.modificationTime")
 
@@ -42,8 +40,6 @@ class Inventory(TransactionLog):
         self._file_bytes: Final = file_bytes
         self.days: dict[str, DayFiles] = {}
         """Day as text -> its files; the key is empty in a table without days."""
-        self.commits: deque[tuple[int, float]] = deque(maxlen=_COMMITS)
-        """(version, Unix time) of the commits seen, oldest first; time 0 for the checkpoint's."""
 
     def small_files(self) -> int:
         """Returns how many files compaction may still merge."""
@@ -57,8 +53,6 @@ class Inventory(TransactionLog):
     @override
     def _restart(self, version: int) -> None:
         self.days = {}
-        if version >= 0:
-            self.commits.append((version, 0.0))
 
     @override
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
@@ -68,8 +62,6 @@ class Inventory(TransactionLog):
                 self._add(path, size, int(action["add"].get("modificationTime", 0)))
             case {"remove": {"path": str(path), **rest}}:
                 self._remove(path, int(rest.get("size") or 0))
-            case {"commitInfo": info}:
-                self.commits.append((version, info.get("timestamp", 0) / 1000))
 
     def _add(self, path: str, size: int, modified: int) -> None:
         """Counts a file in, unless it is there: a computation of statistics adds all files again. `modified`: in ms."""

@@ -11,8 +11,8 @@ noticed yet does no harm: Delta rejects a merge that overlaps another, and days 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -37,6 +37,7 @@ from headrace_lake.upkeep.metrics import LakeMetrics
 _AT_ONCE: Final = 3.0  # seconds that a run has at its beginning, so that a short one does something too
 _SAVED: Final = 30.0  # most unused seconds that are saved for later
 _LOOK: Final = 5.0  # seconds between two looks at the tables' logs
+_CLEAN_EVERY: Final = 500  # commits of a table between two clean-ups of its log
 _RETRY: Final = 60.0  # seconds until a failed task is tried again; doubles each time
 _RETRY_MOST: Final = 3600.0
 
@@ -98,15 +99,13 @@ class Maintenance:
         self._log = log
         self._stopping = stopping
         self._budget = TimeBudget(settings.maintenance_share)
-        self._shrinkage: defaultdict[str, choice.Shrinkage] = defaultdict(choice.Shrinkage)  # by table
         self._looked = 0.0
         self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
         self._tables: dict[str, Inventory] = {}
-        self._cleaners: dict[str, retention.LogCleaner] = {}
+        self._cleaned: dict[str, int] = {}  # table -> how many times `_CLEAN_EVERY` commits its log had then
         for name in SCHEMAS:
             path = tables.path(name)
-            table = self._tables[name] = Inventory(tables.storage, path, settings.file_bytes)
-            self._cleaners[name] = retention.LogCleaner(tables.storage, path, table, settings.log_age)
+            self._tables[name] = Inventory(tables.storage, path, settings.file_bytes)
         for name, value in _SESSION.items():
             tables.spark.conf.set(name, value)
 
@@ -160,29 +159,27 @@ class Maintenance:
                 table = self._tables[name]
                 if retention.due(table, first):
                     yield "retain", name, partial(retention.drop, self._lake, name, table, first)
-        for name, cleaner in self._cleaners.items():
-            if agree and cleaner.due():
-                yield "clean_log", name, partial(cleaner.clean, self._stopping)
+        for name, table in self._tables.items():
+            times = table.version() // _CLEAN_EVERY
+            if agree and times > self._cleaned.setdefault(name, times):
+                yield "clean_log", name, partial(self._clean_log, name, times)
         today = datetime.fromtimestamp(now, UTC).date().isoformat()
         free = {name: table.days for name, table in self._tables.items() if self._may("compact", name)}
-        ratios = {name: self._shrinkage[name].ratio for name in free}
-        piece = choice.choose(free, today=today, now=now, file_bytes=settings.file_bytes, ratios=ratios)
+        piece = choice.choose(free, today=today, now=now, file_bytes=settings.file_bytes)
         if piece is not None:
             yield "compact", piece.table, partial(self._merge, piece)
         for name, table in self._tables.items():
             if agree and retention.vacuum_due(table, settings.vacuum_every):
                 yield "vacuum", name, partial(retention.vacuum, self._lake, name, settings.vacuum_age, self._stopping)
 
+    def _clean_log(self, name: str, times: int) -> None:
+        self._lake.clean_log(name)
+        self._cleaned[name] = times
+
     def _merge(self, piece: choice.Piece) -> None:
-        table = self._tables[piece.table]
-        try:
-            size = compaction.merge(
-                self._lake.spark, self._lake.path(piece.table), piece, table, lambda: not self._stopping()
-            )
-        except InterruptedMergeError:
-            return
-        if size and piece.final:
-            self._shrinkage[piece.table].learn(piece.size, size)
+        table, path = self._tables[piece.table], self._lake.path(piece.table)
+        with suppress(InterruptedMergeError):
+            compaction.merge(self._lake.spark, path, piece, table, lambda: not self._stopping())
 
     def _may(self, task: str, table: str) -> bool:
         return time.monotonic() >= self._not_before.get((task, table), (0.0, 0.0))[0]

@@ -138,8 +138,7 @@ class World:
             *((module, "datetime", moment) for module in (landing, start, gaps)),
             (maintenance.TimeBudget.__init__, "__defaults__", (clock.monotonic,)),
             (layout, "create", lambda *_, **__: None),
-            (compaction, "stepwise", lambda _: True),
-            (compaction, "by_arrow", merged),
+            (compaction, "replace", merged),
         ]
         with contextlib.ExitStack() as stack:
             for where, name, instead in replaced:
@@ -222,7 +221,7 @@ class Run:
     def maintain(self, epoch: int) -> None:
         """Maintenance that is due, of the job that holds `epoch`."""
         settings: Any = SimpleNamespace(
-            maintenance_share=1.0, retention_days=self._world.retention_days, file_bytes=50 * ROW_BYTES, log_age=3_600,
+            maintenance_share=1.0, retention_days=self._world.retention_days, file_bytes=50 * ROW_BYTES,
             vacuum_every=86_400, vacuum_age=86_400,
         )  # fmt: skip
         upkeep = Maintenance(

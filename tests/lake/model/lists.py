@@ -24,7 +24,7 @@ from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from headrace_lake.tables.on_spark import Held, Line, Span, Sums
 from headrace_lake.tables.properties import APP_ID, ERASED_APP
-from headrace_lake.upkeep.merging.rewrite import Check, Files
+from headrace_lake.upkeep.merging.compaction import Check, Files
 
 from tests.lake.model.stage import Killed
 from tests.lake.model.tables import Disk, Row, Rows
@@ -71,7 +71,7 @@ class Lists:
         self.world = world
         self.lake = lake
         self.storage = world.disk
-        # what compaction asks of Spark beside `by_arrow`
+        # what compaction asks of Spark beside `replace`
         hadoop = SimpleNamespace(hadoopConfiguration=dict)
         self.spark = SimpleNamespace(world=world, conf=SimpleNamespace(set=lambda *_: None), _jsc=hadoop)
 
@@ -106,9 +106,6 @@ class Lists:
             transaction.commit(data, version=version, token=token, moment=self.world.now())
 
         commit(self.world, act)
-
-    def is_empty(self, name: str) -> bool:
-        return not self.read(name)
 
     def sums(self) -> list[Sums]:
         lines: dict[tuple[Any, ...], Rows] = {}
@@ -188,6 +185,9 @@ class Lists:
         if gone:
             commit(self.world, lambda: transaction.commit(removed=gone, moment=self.world.now()))
 
+    def clean_log(self, name: str) -> None:
+        pass
+
     def vacuum(self, name: str, stopping: Callable[[], bool]) -> bool:
         return True
 
@@ -216,7 +216,7 @@ def day_of(file: str) -> str:
 
 
 def merged(spark: Any, files: Files, form: object, statistics: object, *, there: Check, going_on: Check) -> int:
-    """In place of `rewrite.by_arrow`."""
+    """In place of `compaction.replace`."""
     world: World = spark.world
     table = world.disk.table(files.path)
     rows = [row for file in files.sizes for row in table.stored[file]]

@@ -19,8 +19,9 @@ SETTLED: Final = 600.0
 
 _FAN: Final = 5
 """Files that an intermediate merge takes at least, and the ratio of the sizes of two levels: the result is of a higher one."""
-_LEAST_SHRINK: Final = 0.25
-_LEARNED: Final = 0.3  # weight of the newest piece
+
+_SHRINK: Final = 1.1
+"""Bytes that go into a file of the final size for each of its own, as measured: larger files compress better."""
 
 
 class DayOfFiles(Protocol):
@@ -34,25 +35,11 @@ class DayOfFiles(Protocol):
 
 
 class Piece(NamedTuple):
-    """Files of one `day` of `table` that become one file; `final`: that file has the final size, or ends its day."""
+    """Files of one `day` of `table` that become one file."""
 
     table: str
     day: str
     files: tuple[str, ...]
-    size: int
-    final: bool
-
-
-class Shrinkage:
-    """Learns how many bytes a final file has for each byte that goes into it: larger files compress better."""
-
-    def __init__(self) -> None:
-        self.ratio = 1.0
-
-    def learn(self, before: int, after: int) -> None:
-        """Learns that `before` bytes became `after`."""
-        ratio = min(1.0, max(_LEAST_SHRINK, after / before))
-        self.ratio += (ratio - self.ratio) * _LEARNED
 
 
 def is_small(size: int, file_bytes: int) -> bool:
@@ -66,36 +53,31 @@ def choose(
     today: str,
     now: float,
     file_bytes: int,
-    ratios: Mapping[str, float],
 ) -> Piece | None:
     """Returns the piece to merge next, the one with the most files; None if nothing is due.
 
     `tables`: table -> day (ISO 8601; empty in a table without days) -> its files. `now` in Unix seconds, `today` in UTC.
-    `ratios`: table -> its `Shrinkage`.
     """
     pieces = [
         piece
         for table, days in tables.items()
         for day, files in days.items()
-        if len(files.small) > 1
-        and (piece := _piece(table, day, files, bool(day) and day < today, now, file_bytes, ratios.get(table, 1.0)))
+        if len(files.small) > 1 and (piece := _piece(table, day, files, bool(day) and day < today, now, file_bytes))
     ]
     return max(pieces, key=lambda piece: len(piece.files), default=None)
 
 
-def _piece(
-    table: str, day: str, files: DayOfFiles, ended: bool, now: float, file_bytes: int, ratio: float
-) -> Piece | None:
-    full = math.ceil(file_bytes / ratio)
+def _piece(table: str, day: str, files: DayOfFiles, ended: bool, now: float, file_bytes: int) -> Piece | None:
+    full = round(file_bytes * _SHRINK)
     if sum(files.small.values()) >= full or (ended and now - files.newest >= SETTLED):
-        return _of(table, day, _filling(files.small, full), final=True)
+        return _of(table, day, _filling(files.small, full))
     if len(files.small) < MOST_SMALL:
         return None
-    return _of(table, day, _lowest(files.small, file_bytes), final=False)
+    return _of(table, day, _lowest(files.small, file_bytes))
 
 
-def _of(table: str, day: str, chosen: list[tuple[str, int]], *, final: bool) -> Piece:
-    return Piece(table, day, tuple(path for path, _ in chosen), sum(size for _, size in chosen), final)
+def _of(table: str, day: str, chosen: list[tuple[str, int]]) -> Piece:
+    return Piece(table, day, tuple(path for path, _ in chosen))
 
 
 def _filling(small: Mapping[str, int], full: int) -> list[tuple[str, int]]:

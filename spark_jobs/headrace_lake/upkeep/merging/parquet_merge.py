@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,9 +21,6 @@ _PASS: Final = 128 << 20  # bytes of rows that a pass holds, about, as Arrow has
 _OF_A_ROW: Final = 150  # bytes that a row takes beside what its row group says: values that repeat are one there
 _OF_ARROW: Final = (b"ARROW:schema", b"pandas")
 _MOST_OF_A_GROUP: Final = 512 << 20  # bytes of a row group, not compressed
-_LAST: Final = "\U0010ffff"
-"""No character comes after it."""
-_PREFIX: Final = 32  # characters of a text that statistics keep, as Delta does
 
 
 class InterruptedMergeError(Exception):
@@ -42,69 +37,24 @@ class Form(NamedTuple):
     plain: Collection[str]
 
 
-@dataclass
-class Statistics:
-    """The statistics of a file in Delta's log: rows, nulls, and the ranges of some columns."""
-
-    columns: Collection[str]
-    rows: int = 0
-    nulls: dict[str, int] = field(default_factory=dict)
-    _ranges: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-
-    def add(self, rows: pa.Table) -> None:
-        """Counts `rows` in."""
-        self.rows += rows.num_rows
-        for name in rows.column_names:
-            if name not in self.columns:
-                continue
-            column = rows[name]
-            self.nulls[name] = self.nulls.get(name, 0) + column.null_count
-            if not _has_range(column.type) or column.null_count == len(column):
-                continue
-            found = pc.min_max(_as_number(column))
-            low, high = found["min"].as_py(), found["max"].as_py()
-            if name in self._ranges:
-                low, high = min(low, self._ranges[name][0]), max(high, self._ranges[name][1])
-            self._ranges[name] = (low, high)
-
-    def as_delta(self, schema: pa.Schema) -> dict[str, Any]:
-        """Returns them as Delta writes them."""
-        lows, highs = {}, {}
-        for name, (low, high) in self._ranges.items():
-            try:
-                lows[name], highs[name] = (_said(value, schema.field(name).type) for value in (low, high))
-            except (ValueError, OverflowError):  # a year that four digits cannot hold: such a file is never skipped
-                continue
-            if isinstance(low, str):
-                lows[name], highs[name] = low[:_PREFIX], _upper(high)
-        return {"numRecords": self.rows, "minValues": lows, "maxValues": highs, "nullCount": self.nulls}
-
-
-def unsupported(files: Sequence[Path]) -> str | None:
-    """Returns why `files` cannot be merged here; None if they can.
+def check(files: Sequence[Path]) -> None:
+    """Raises `ValueError` if `files` cannot be merged, `pyarrow.ArrowException` if a column has two types in them.
 
     Arrow would not give back nested columns or old kinds of times as they were, and holds a row group as a whole.
     """
-    try:
-        schema = _schema(files)
-        for path in files:
-            with pq.ParquetFile(path) as source:
-                found = source.metadata
-                largest = max(
-                    (found.row_group(group).total_byte_size for group in range(found.num_row_groups)), default=0
-                )
-            if largest > _MOST_OF_A_GROUP:
-                return f"a row group has {largest} bytes"
-    except pa.ArrowException as error:
-        return str(error)
-    strange = [column for column in schema if not _plain(column.type)]
-    return f"the column {strange[0].name} is {strange[0].type}" if strange else None
+    for path in files:
+        with pq.ParquetFile(path) as source:
+            found = source.metadata
+        largest = max((found.row_group(group).total_byte_size for group in range(found.num_row_groups)), default=0)
+        if largest > _MOST_OF_A_GROUP:
+            raise ValueError(f"a row group has {largest} bytes")
+    for column in _schema(files):
+        if not _plain(column.type):
+            raise ValueError(f"no merge keeps the column {column.name} ({column.type}) as it is")
 
 
-def merge_files(
-    files: Sequence[Path], output: Path, form: Form, statistics: Statistics, going_on: Callable[[], bool]
-) -> pa.Schema:
-    """Writes the rows of `files` to `output`, which is on disk then, and counts them in `statistics`; returns its columns.
+def merge_files(files: Sequence[Path], output: Path, form: Form, going_on: Callable[[], bool]) -> None:
+    """Writes the rows of `files` to `output`, which is on disk then.
 
     Rows with equal keys stay in the order of `files`. A column that some files lack is null in their rows. Raises
     `InterruptedMergeError` once `going_on` returns False, and `pyarrow.ArrowException` or `OSError` if a file cannot be read or
@@ -135,15 +85,12 @@ def merge_files(
             for positions in _passes(order, weights):
                 if not going_on():
                     raise InterruptedMergeError
-                rows = _rows(groups, positions, schema)
-                statistics.add(rows)
-                writer.write_table(rows, row_group_size=per_group)
+                writer.write_table(_rows(groups, positions, schema), row_group_size=per_group)
     finally:
         for source in sources:
             source.close()
     with output.open("rb") as written:
         os.fsync(written.fileno())
-    return schema
 
 
 def _schema(files: Sequence[Path]) -> pa.Schema:
@@ -217,43 +164,12 @@ def _read(source: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
 def _plain(kind: pa.DataType) -> bool:
     kinds = pa.types
     return bool(
-        _has_range(kind)
+        kinds.is_integer(kind)
+        or kinds.is_string(kind)
+        or kinds.is_date32(kind)
         or kinds.is_binary(kind)
         or kinds.is_boolean(kind)
         or kinds.is_floating(kind)
         or kinds.is_decimal(kind)
-        or kind == pa.timestamp("us")
+        or kind in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
     )
-
-
-def _has_range(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_date32(kind)
-        or kind == pa.timestamp("us", "UTC")
-    )
-
-
-def _as_number(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns times as integers: Python's have no year above 9999."""
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.int64())
-    return column.cast(pa.int32()) if pa.types.is_date(column.type) else column
-
-
-def _said(value: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_timestamp(kind):
-        seconds, micros = divmod(value, 1_000_000)
-        moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
-        return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S}.{micros:06}Z"
-    if pa.types.is_date(kind):
-        return date.fromordinal(date(1970, 1, 1).toordinal() + value).isoformat()
-    return value
-
-
-def _upper(text: str) -> str:
-    """Returns a short text that is not below `text`."""
-    rest = text[_PREFIX:]
-    beyond = 1 + len(rest) - len(rest.lstrip(_LAST))
-    return text[:_PREFIX] + _LAST * beyond if rest else text
