@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from datetime import UTC, datetime
 from types import FrameType
 
 from headrace_common.operations import log as logs
@@ -88,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     replay.add_argument(
         "--from-time",
-        type=erase_command.moment,
+        type=_moment,
         metavar="T",
         required=True,
         help="go back to what landed at T or later, like 2026-05-06T12:00:00Z; a record lands after it was received",
@@ -127,6 +128,15 @@ def _replay(settings: LakeProcessSettings, arguments: argparse.Namespace, log: L
         for number in stops():
             signal.signal(number, job.stop)
         job.run()
+
+
+def _moment(text: str) -> datetime:
+    """Returns the time in `text`, UTC unless it says otherwise. Raises `argparse.ArgumentTypeError`."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time in ISO 8601") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

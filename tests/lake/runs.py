@@ -17,7 +17,6 @@ from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.commands.erase import Erase, ErasureRequest, ErasureResult
 from headrace_lake.commands.erase_rows import ErasureRows
-from headrace_lake.commands.predicate import parse
 from headrace_lake.commands.replay import go_back
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.job import Job
@@ -88,8 +87,8 @@ class Runs:
     def tables(self) -> Tables:
         return Tables(self.spark, str(self.lake))
 
-    def erase(self, *where: str, apply: bool = True, **request: Any) -> ErasureResult:
-        asked = ErasureRequest(parse(where, None, None), "somebody asked", "dpo", **request)
+    def erase(self, where: str, *, apply: bool = True) -> ErasureResult:
+        asked = ErasureRequest(where, "somebody asked", "dpo")
         tables = self.tables()
         return Erase(tables, ErasureRows(tables), asked, apply=apply, log=self.log()).run()
 

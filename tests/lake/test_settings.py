@@ -135,7 +135,7 @@ def test_a_command_that_is_interrupted_while_spark_starts_ends_at_once(number: i
         "def start(*_):\n"
         f"    try: os.kill(os.getpid(), {int(number)}); time.sleep(60)\n"
         "    finally: print('unwound', flush=True)\n"
-        "erase_command.running = start; sys.argv[1:] = ['erase', '--where', 'id=x']; sys.exit(entry.main())"
+        "erase_command.running = start; sys.argv[1:] = ['erase', '--where', 'true']; sys.exit(entry.main())"
     )
     done = subprocess.run(
         [sys.executable, "-c", said],

@@ -12,7 +12,9 @@ again, may land that; the next erasure deletes it, and the proof names it until 
 
 from __future__ import annotations
 
+import hashlib
 import re
+import secrets
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,7 +26,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headrace_lake.commands.erase_rows import ErasureRows, Found
-from headrace_lake.commands.predicate import Predicate, hashed
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import Fence
@@ -38,9 +39,10 @@ _CONFLICT: Final = re.compile(r"Concurrent\w+Exception|DELTA_CONCURRENT_\w+|(Met
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """The request: the records to erase, for whom and why. Without a predicate: only the rows that earlier erasures have left."""
+    """The request: the records to erase, for whom and why."""
 
-    predicate: Predicate
+    where: str
+    """SQL over the columns of `events`; empty: only the rows that earlier erasures have left."""
     reason: str
     requested_by: str
 
@@ -84,7 +86,7 @@ class Erase:
     def _planned_and_done(self) -> ErasureResult | None:
         """Plans and erases. None, and nothing is done, if another erasure came in between: it may have listed the same rows."""
         before = self._rows.erasures()  # a later one spoils the plan
-        found = self._say(self._rows.find(self._request.predicate))
+        found = self._say(self._rows.find(self._request.where))
         left = 0
         if before:
             left = sum(sum(self._rows.left(table).values()) for table in _TABLES)
@@ -94,7 +96,7 @@ class Erase:
             self._log.info("would erase", events=found[EVENTS], quarantined=found[QUARANTINE])
             return ErasureResult(found[EVENTS], found[QUARANTINE])
         any_found = any(found.values())
-        if (self._request.predicate or any_found) and not self._list(before + 1):
+        if (self._request.where or any_found) and not self._list(before + 1):
             return None
         deleted = sum(self._delete(table) for table in _TABLES) if left or any_found else 0
         self._log.info(
@@ -120,7 +122,7 @@ class Erase:
             "erasure": self._erasure,
             "requested_by": request.requested_by,
             "reason": request.reason,
-            "predicate": hashed(str(request.predicate)),
+            "predicate": hashed(request.where),
         }
         append = partial(self._rows.list_found, own, number, self._rows.erasures)
         return self._committed(ERASURES, append) and self._rows.is_listed(self._erasure)
@@ -150,3 +152,12 @@ class Erase:
             self._log.debug("commit conflict", table=table)
             return False
         return True
+
+
+def hashed(text: str, salt: str | None = None) -> str:
+    """Returns a salted hash of `text`, as ``sha256:SALT:DIGEST``: a reader who has the text can recognise it.
+
+    The salt, 32 hex digits, is new unless given. The digest is that of the salt's digits followed by the text in UTF-8.
+    """
+    salt = salt or secrets.token_hex(16)
+    return f"sha256:{salt}:{hashlib.sha256((salt + text).encode()).hexdigest()}"

@@ -10,9 +10,8 @@ from headrace_common.record.contract import DETERMINISTIC
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from headrace_lake.commands.predicate import Predicate
 from headrace_lake.tables import erasures
-from headrace_lake.tables.layout import DAY, EVENTS, KEY, QUARANTINE
+from headrace_lake.tables.layout import DAY, EVENTS, KEY, QUARANTINE, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import ERASED_APP
 
@@ -42,14 +41,20 @@ class ErasureRows:
         """Returns how many erasures were listed so far."""
         return erasures.read(self._tables.spark, self._tables.lake).select("erasure").distinct().count()
 
-    def find(self, predicate: Predicate) -> list[Found]:
-        """Finds the rows that `predicate` names and no erasure has listed, and keeps them until `close`.
+    def find(self, where: str) -> list[Found]:
+        """Finds the rows that `where` names and no erasure has listed, and keeps them until `close`; empty: it names none.
 
-        Copies of a named event go with it, wherever they are: they have its id. So do events with a listed id.
+        In quarantine it can look into a body only if the bytes are JSON; a column that quarantine lacks is null there. Copies
+        of a named event go with it, wherever they are: they have its id. So do events with a listed id.
         """
         events, rejects = self._tables.read(EVENTS), self._tables.read(QUARANTINE)
-        named = events.where(predicate.events()).select(sf.col("event_id").alias("gone"))
-        of_rejects = rejects.where(predicate.quarantine())
+        named = events.where(where or "false").select(sf.col("event_id").alias("gone"))
+        of_rejects = rejects.withColumns(
+            {"event_id": sf.col("id"), "body": sf.expr("if(is_valid_utf8(raw), string(raw), null)")}
+        )
+        lacks = [field for field in SCHEMAS[EVENTS] if field.name not in of_rejects.columns]
+        of_rejects = of_rejects.withColumns({field.name: sf.lit(None).cast(field.dataType) for field in lacks})
+        of_rejects = of_rejects.where(where or "false").select(*rejects.columns)
         # ids without content ("u.") may be shared by what was refused together
         same = of_rejects.where(sf.col("id").startswith(DETERMINISTIC.decode())).select(sf.col("id").alias("gone"))
         before = erasures.read(self._tables.spark, self._tables.lake).select(sf.explode("ids").alias("gone"))
