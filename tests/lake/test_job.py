@@ -15,25 +15,6 @@ from headrace_lake.spark import causes
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.on_spark import Sums
-from headrace_lake.upkeep.progress import reached
-
-
-@pytest.mark.parametrize(
-    ("end", "expected"),
-    [
-        ({"t": {"0": 7, "1": 0}}, {("t", 0): 7, ("t", 1): 0}),
-        ('{"t":{"0":10}}', {("t", 0): 10}),
-        ("null", {}),  # the first report after a batch that was landed before
-        (None, {}),
-        ("", {}),  # of a query that was stopped
-        ("None", {}),  # of a batch that a new driver lands again
-    ],
-)
-def test_where_a_batch_ends_comes_from_whatever_the_report_holds(
-    end: object, expected: dict[tuple[str, int], int]
-) -> None:
-    assert reached({"endOffset": end}) == expected
-    assert reached({}) == {}
 
 
 class _Java:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from headrace_common.operations.log import Log
@@ -16,9 +16,8 @@ from headrace_lake.kafka.source import Brokers, TopicPartition
 from headrace_lake.spark.halt import HaltError, KafkaAwayError
 from headrace_lake.upkeep.metrics import LakeMetrics
 
-_ANSWER_TIME: Final = 5  # seconds to wait for an answer, and after a failure: the main loop waits meanwhile
-_COMMIT: Final = 1.0  # seconds between two commits of the group's offsets
-_LAG: Final = 5.0  # seconds between two looks at the partitions' ends
+_ANSWER_TIME: Final = 5  # seconds to wait for an answer: the main loop waits meanwhile
+_EVERY: Final = 5.0  # seconds between two reports
 
 
 class GroupReporter:
@@ -35,8 +34,8 @@ class GroupReporter:
         self._lock = threading.Lock()
         self._ends: dict[TopicPartition, int] = {}
         self._uncommitted: dict[TopicPartition, int] = {}
-        self._next: dict[str, float] = {}
-        self._trouble: dict[str, str] = {}
+        self._next = 0.0
+        self._trouble = ""
 
     def landed(self, ends: Mapping[TopicPartition, int]) -> None:
         """Learns that everything before `ends` has landed."""
@@ -44,42 +43,30 @@ class GroupReporter:
             self._ends |= ends
             self._uncommitted |= ends
 
-    def reached(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Learns that the query is at `ends`. The group's offsets stay as they are: a partition without a record is
-        among these.
-        """
-        with self._lock:
-            self._ends |= ends
-
     def run_due(self) -> None:
-        """Does the tasks that are due. Blocks for answers of Kafka."""
-        self._every(_COMMIT, "committing the group's offsets", self._commit)
-        self._every(_LAG, "measuring the lag", self._measure_lag)
+        """Reports if it is due. Blocks for answers of Kafka."""
+        if time.monotonic() >= self._next:
+            self.report()
 
-    def finish(self) -> None:
-        """Commits the last offsets, and measures the lag once more. Blocks for answers of Kafka."""
-        self._every(0, "committing the group's offsets", self._commit)
-        self._every(0, "measuring the lag", self._measure_lag)
-
-    def _every(self, interval: float, what: str, act: Callable[[], None]) -> None:
-        now = time.monotonic()
-        if now < self._next.get(what, 0) and interval:
-            return
+    def report(self) -> None:
+        """Measures the lag, and commits the last offsets. Blocks for answers of Kafka."""
+        trouble = ""
         try:
-            act()
+            self._measure_lag()
         except (KafkaAwayError, HaltError) as error:
-            self._next[what] = time.monotonic() + max(interval, _ANSWER_TIME)
-            if act == self._commit:
-                self._metrics.group_failures.inc()
-            else:  # unknown is not 0
-                self._metrics.lag_offsets.clear()
-            if self._trouble.get(what) != str(error):
-                self._log.warning("reporting failed", what=what, reason=str(error))
-                self._trouble[what] = str(error)
-            return
-        self._next[what] = time.monotonic() + interval
-        if self._trouble.pop(what, None) is not None:
-            self._log.info("reporting works again", what=what)
+            self._metrics.lag_offsets.clear()  # unknown is not 0
+            trouble = str(error)
+        try:
+            self._commit()
+        except (KafkaAwayError, HaltError) as error:
+            self._metrics.group_failures.inc()
+            trouble = str(error)
+        if trouble and trouble != self._trouble:
+            self._log.warning("reporting failed", reason=trouble)
+        elif self._trouble and not trouble:
+            self._log.info("reporting works again")
+        self._trouble = trouble
+        self._next = time.monotonic() + _EVERY
 
     def _commit(self) -> None:
         with self._lock:

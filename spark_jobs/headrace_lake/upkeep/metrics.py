@@ -48,11 +48,6 @@ class LakeMetrics(Catalogue):
             (*REASONS, OTHER),
         )
         self.batch_seconds = self.histogram("lake_batch_seconds", "Time to land a batch.", BATCH_BUCKETS)
-        self.step_seconds = self.gauge(
-            "lake_step_seconds",
-            "Time of each step of the last trigger, by Spark's names: addBatch lands, latestOffset asks Kafka.",
-            ("step",),
-        )
         self.last_landed = self.gauge(
             "lake_last_landed_timestamp_seconds",
             "Unix time when the last batch landed; after a start, when that of the newest rows began.",

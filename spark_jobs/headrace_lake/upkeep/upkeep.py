@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from headrace_common.operations.log import Log
 
 from headrace_lake.configuration.settings import LakeProcessSettings
 from headrace_lake.kafka.source import Brokers
+from headrace_lake.kafka.start import EndOffsets
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep.clocks import ClockGuard
 from headrace_lake.upkeep.group_reporter import GroupReporter
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.operations import LakeHealth
-from headrace_lake.upkeep.progress import Offsets, ProgressListener, reached
 
 _LOW_PRIORITY: Final = 10  # nice(2)
+_FIRST: Final = 60.0  # seconds that maintenance waits for the first batch, which goes first
 
 
 class Upkeep(AbstractContextManager["Upkeep"]):
@@ -35,16 +37,15 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         settings: LakeProcessSettings,
         *,
         epoch: int,
-        landed_before: Offsets,
+        landed_before: EndOffsets,
         brokers: Brokers,
         health: LakeHealth,
         log: Log,
         stopping: Callable[[], bool],
     ) -> None:
-        self._spark = tables.spark
         self._health = health
         self._log = log
-        self._begun = False
+        self._begins = time.monotonic() + _FIRST
         self._short = False  # whether ids were forgotten early
         self._group_reporter = GroupReporter(brokers, group=settings.lake.group, metrics=health.metrics, log=log)
         self._group_reporter.landed(landed_before)
@@ -58,11 +59,8 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        reports = ProgressListener(self._spark, self._on_report)
-        self._spark.streams.addListener(reports)
-        self._open.callback(self._group_reporter.finish)
+        self._open.callback(self._group_reporter.report)
         self._open.callback(self._beside.shutdown)
-        self._open.callback(self._spark.streams.removeListener, reports)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,6 +69,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
 
     def landed(self, result: BatchResult) -> None:
         """Learns, in Spark's thread, that a batch has landed."""
+        self._begins = 0.0
         self._health.landed(result)
         self._clocks.landed(result.newest)
         self._group_reporter.landed(result.ends)
@@ -100,7 +99,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         if self._running is not None and self._running.done():
             self._running.result()
             self._running = None
-        if self._begun and self._running is None:  # before the first report nothing of this run has landed
+        if time.monotonic() >= self._begins and self._running is None:
             self._running = self._beside.submit(self._maintenance.run_due)
 
     def finish(self) -> None:
@@ -109,14 +108,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         if running is not None:
             running.result()
         self._beside.submit(partial(self._maintenance.run_due, at_once=True)).result()
-
-    def _on_report(self, report: Mapping[str, Any]) -> None:
-        self._begun = True
-        if not report:
-            return
-        for step, milliseconds in report["durationMs"].items():
-            self._health.metrics.step_seconds.labels(step).set(milliseconds / 1000)
-        self._group_reporter.reached(reached(report["sources"][0]))
 
 
 def _give_way() -> None:
