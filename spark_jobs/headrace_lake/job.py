@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.log import Log
@@ -31,7 +29,7 @@ from headrace_lake.kafka.start import Position
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.on_spark import OnSpark
 from headrace_lake.rows.decode import Topics
-from headrace_lake.spark.causes import chain, full_disk, kafka_is_away, no_time, root_cause
+from headrace_lake.spark.causes import chain, kafka_is_away, no_time, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
 from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
@@ -129,19 +127,9 @@ class Job:
         except (PySparkException, Py4JJavaError) as error:  # before the first batch
             if kafka_is_away(" | ".join(chain(error))):
                 raise KafkaAwayError(root_cause(error)) from error
-            raise HaltError(self._reason(error)) from error
+            raise HaltError(_reason(error)) from error
         finally:
             index.close()
-
-    def _reason(self, error: BaseException) -> str:
-        """Returns the meaning of `error`; for a full disk, with the folder on it, for a record without a time, with its place."""
-        local = self._spark.conf.get("spark.local.dir", tempfile.gettempdir()) or tempfile.gettempdir()
-        folders = {
-            "LAKE__PATH": self._lake, "LAKE__CHECKPOINT": location(self._settings.lake.checkpoint), "Spark's local folder": local
-        }  # fmt: skip
-        paths = {what: urlsplit(path).path for what, path in folders.items() if urlsplit(path).scheme in {"", "file"}}
-        causes = " | ".join(chain(error))
-        return full_disk(causes, paths) or no_time(causes) or root_cause(error)
 
     def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._tables)
@@ -276,7 +264,11 @@ class Job:
         losses = self._claim.losses(topics)
         if losses:
             raise gaps.refuse(losses) from error
-        raise HaltError(self._reason(failure or error)) from error
+        raise HaltError(_reason(failure or error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    return no_time(" | ".join(chain(error))) or root_cause(error)
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:

@@ -11,7 +11,6 @@ from headrace_lake.kafka import gaps
 from headrace_lake.kafka.checkpoint import Checkpoint, of_epoch
 from headrace_lake.kafka.source import TopicInfo
 from headrace_lake.kafka.start import Coverage, _faults
-from headrace_lake.spark import causes
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.on_spark import Sums
@@ -66,29 +65,6 @@ def test_the_innermost_exception_is_the_reason_in_one_line() -> None:
 )
 def test_kafka_away_is_told_from_kafka_refuses(cause: str, away: bool) -> None:
     assert kafka_is_away(cause) is away
-
-
-@pytest.mark.parametrize(
-    ("cause", "full"),
-    [
-        ("java.io.IOException: No space left on device", True),
-        ("SparkException: Job aborted | java.io.IOException: Disk quota exceeded", True),
-        ("java.io.IOException: Input/output error", False),
-    ],
-)
-def test_a_full_disk_names_its_folder(cause: str, full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = {"/lake": 5_000_000, "/checkpoint": 17}
-
-    def usage(path: str) -> SimpleNamespace:
-        if path not in room:
-            raise FileNotFoundError(path)
-        return SimpleNamespace(free=room[path])
-
-    monkeypatch.setattr(causes, "disk_usage", usage)
-    folders = {"LAKE__PATH": "/lake", "LAKE__CHECKPOINT": "/checkpoint", "Spark's local folder": "/gone"}
-    said = causes.full_disk(cause, folders)
-    assert (said is not None) is full
-    assert not full or "LAKE__CHECKPOINT (/checkpoint) has 17 bytes left" in str(said)
 
 
 def summed(partition: int, start: int, end: int, length: int, rows: int, number: int, reason: str = "") -> Sums:

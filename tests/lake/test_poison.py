@@ -123,7 +123,7 @@ def test_a_record_whose_time_spark_does_not_have_is_named(lax: Runs) -> None:
     sent = [(_with_id(Record(), b"d.%032x" % index), stamp) for index, stamp in enumerate(stamps)]
     asyncio.run(_send(lax, sent, topic))
     with pytest.raises(
-        HaltError, match=rf"the record at {topic}/2 offset 1 has the timestamp {nanoseconds}, and Spark"
+        HaltError, match=rf"Record at topic {topic} partition 2 offset 1 has timestamp value {nanoseconds} that"
     ):
         lax.run()
     lax.delete_records({2: 2})

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Mapping
-from contextlib import suppress
-from shutil import disk_usage
 from typing import Any, Final
 
 _AWAY: Final = re.compile(
@@ -15,10 +11,7 @@ _AWAY: Final = re.compile(
     r"|javax\.security\.auth\.login\.LoginException"  # its client has no token
     r"|No resolvable bootstrap urls"  # the names of brokers are not in DNS yet
 )
-_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
-_NO_TIME: Final = re.compile(
-    r"Record at topic (\S+) partition (\d+) offset (\d+) has timestamp value (\S+) that overflows"
-)
+_NO_TIME: Final = re.compile(r"Record at topic \S+ partition \d+ offset \d+ has timestamp value \S+ that overflows")
 _NOISE: Final = re.compile(r"\s+(SQLSTATE: \w+|===.*)$", re.DOTALL)
 _LONGEST: Final = 600
 
@@ -46,33 +39,10 @@ def unresolved(causes: str) -> bool:
     return "No resolvable bootstrap urls" in causes
 
 
-def full_disk(causes: str, folders: Mapping[str, str]) -> str | None:
-    """Names the folder without room, if the text of Java exceptions reports one; else None.
-
-    `folders`: what uses it -> local path. Java does not say which one it is: the one with the least room is named.
-    """
-    full = _FULL.search(causes)
-    if full is None:
-        return None
-    room: dict[str, int] = {}
-    for path in folders.values():
-        with suppress(OSError):
-            room[path] = disk_usage(path).free
-    what, path = min(folders.items(), key=lambda item: room.get(item[1], sys.maxsize))
-    return f"{full.group()}: {what} ({path}) has {room.get(path, 0):,} bytes left. Make room, and start again: nothing is lost"
-
-
 def no_time(causes: str) -> str | None:
-    """Names the record that no batch can read, if the text of Java exceptions reports one; else None."""
+    """Returns what the text of Java exceptions says of a record that no batch can read, which is not the innermost; else None."""
     found = _NO_TIME.search(causes)
-    if found is None:
-        return None
-    topic, partition, offset, stamp = found.groups()
-    return (
-        f"the record at {topic}/{partition} offset {offset} has the timestamp {stamp}, and Spark has no such time (a producer"
-        " wrote micro- or nanoseconds): no batch can read it. Let Kafka delete the records of the partition up to and with it"
-        " (kafka-delete-records.sh), and start the job once with --accept-loss; see docs/lake-operate.md, When it stops"
-    )
+    return found and found.group()
 
 
 def kafka_is_away(causes: str) -> bool:
