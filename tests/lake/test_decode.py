@@ -25,38 +25,27 @@ pytestmark = pytest.mark.spark
 
 FAULTY = {
     "no headers": (Record(None), RecordFault.MISSING_HEADER, ", ".join(REQUIRED_HEADERS)),
-    "empty headers": (Record([]), RecordFault.MISSING_HEADER, ", ".join(REQUIRED_HEADERS)),
     "one is missing": (Record(without("ce_time")), RecordFault.MISSING_HEADER, "ce_time"),
     "two are missing": (Record(without("ce_id", "content-type")), RecordFault.MISSING_HEADER, "ce_id, content-type"),
     "header twice": (Record([*GOOD, ("ce_id", b"x")]), RecordFault.REPEATED_HEADER, "ce_id"),
-    "same header twice": (Record([GOOD[1], *GOOD]), RecordFault.REPEATED_HEADER, "ce_id"),
-    "attributes twice": (Record([*GOOD, GOOD[7]]), RecordFault.REPEATED_HEADER, "ce_attributes"),
     "eight, one twice": (Record([*GOOD[:7], GOOD[6]]), RecordFault.REPEATED_HEADER, "content-type"),
     "tombstone": (Record(value=None), RecordFault.NULL_VALUE, ""),
-    "tombstone without headers": (Record(None, None, key=b"k"), RecordFault.NULL_VALUE, ""),
     "null header": (Record(changed("ce_subject", None)), RecordFault.MALFORMED_HEADER, "ce_subject"),
-    "empty header": (Record(changed("ce_subject", b"")), RecordFault.MALFORMED_HEADER, "ce_subject"),
     "null attributes": (Record(changed("ce_attributes", None)), RecordFault.MALFORMED_HEADER, "ce_attributes"),
     "attributes no object": (Record(changed("ce_attributes", b"[]")), RecordFault.MALFORMED_HEADER, "ce_attributes"),
     "version 2": (Record(changed("ce_specversion", b"2.0")), RecordFault.MALFORMED_HEADER, "ce_specversion"),
     "id too short": (Record(changed("ce_id", b"d.00")), RecordFault.MALFORMED_HEADER, "ce_id"),
-    "id of another kind": (Record(changed("ce_id", b"x." + b"0" * 32)), RecordFault.MALFORMED_HEADER, "ce_id"),
     "source is no path": (Record(changed("ce_source", b"web")), RecordFault.MALFORMED_HEADER, "ce_source"),
-    "type of others": (Record(changed("ce_type", b"com.example.x")), RecordFault.MALFORMED_HEADER, "ce_type"),
     "type cut short": (Record(changed("ce_type", b"headrace.")), RecordFault.MALFORMED_HEADER, "ce_type"),
     "header no UTF-8": (Record(changed("ce_subject", b"a\xff")), RecordFault.MALFORMED_HEADER, "ce_subject"),
-    "surrogate in header": (Record(changed("ce_source", b"/a\xed\xa0\x80")), RecordFault.MALFORMED_HEADER, "ce_source"),
     "two malformed": (
         Record([(key, b"\xff" if key in ("ce_id", "ce_time") else value) for key, value in GOOD]),
         RecordFault.MALFORMED_HEADER,
         "ce_id, ce_time",
     ),
     "time is a word": (Record(changed("ce_time", b"yesterday")), RecordFault.MALFORMED_HEADER, "ce_time"),
-    "time is a day": (Record(changed("ce_time", b"2026-05-06")), RecordFault.MALFORMED_HEADER, "ce_time"),
     "time without a day": (Record(changed("ce_time", b"T12:00:00Z")), RecordFault.MALFORMED_HEADER, "ce_time"),
-    "time is a number": (Record(changed("ce_time", b"1700000000")), RecordFault.MALFORMED_HEADER, "ce_time"),
     "value no UTF-8": (Record(value=b'{"a":"\xff"}'), RecordFault.INVALID_UTF8, ""),
-    "value cut in a character": (Record(value="é".encode()[:1]), RecordFault.INVALID_UTF8, ""),
     "faulty in another order": (Record(changed("ce_id", b"")[::-1]), RecordFault.MALFORMED_HEADER, "ce_id"),
 }
 
@@ -64,19 +53,15 @@ SOUND = {
     "as it should be": Record(),
     "no attributes": Record(without("ce_attributes")),
     "another order": Record(GOOD[::-1]),
-    "a stranger in front": Record([("traceparent", b"00-1-2-3"), *GOOD]),
     "a stranger behind": Record([*GOOD, ("traceparent", None)]),
-    "a stranger instead of attributes": Record([*GOOD[:7], ("traceparent", b"x")]),
     "strangers twice": Record([*GOOD, ("x", b"1"), ("x", b"2"), ("", b"\xff")]),
     "a huge stranger": Record([*GOOD, ("x", b"\x00" * 1_000_000)]),
     "a key": Record(key=b"\xff\x00"),
     "empty value": Record(value=b""),
     "not JSON at all": Record(value=b"{"),
     "bytes": Record(changed("content-type", b"application/octet-stream"), b"\xff\x00"),
-    "no bytes": Record(changed("content-type", b"application/octet-stream"), b""),
     "an unknown content type": Record(changed("content-type", b"text/plain"), b"\xff"),
     "characters beyond the first plane": Record(changed("ce_subject", "𝄞".encode()), '{"a":"𝄞\\u0000"}'.encode()),
-    "a quote and a backslash": Record(changed("ce_subject", b"a'b\\")),
 }
 
 TIMES = {
@@ -173,10 +158,9 @@ def test_a_faulty_record_goes_to_quarantine_whole(faulty: dict[str, dict[str, An
 
 def test_a_faulty_record_says_what_can_be_known_of_it(faulty: dict[str, dict[str, Any]]) -> None:
     row = faulty["value no UTF-8"]
-    assert (row["protocol"], row["source"], row["stream"]) == ("forward", "/forward/web-1.example.org", "app.web")
-    assert row["id"] == "d.00112233445566778899aabbccddeeff"
-    assert faulty["header no UTF-8"]["stream"] is None
-    assert faulty["no headers"]["protocol"] is None
+    known = ("forward", "/forward/web-1.example.org", "app.web", "d.00112233445566778899aabbccddeeff")
+    assert (row["protocol"], row["source"], row["stream"], row["id"]) == known
+    assert (faulty["header no UTF-8"]["stream"], faulty["no headers"]["protocol"]) == (None, None)
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -234,15 +218,14 @@ def test_a_broken_record_of_the_quarantine_topic_is_kept_too(spark: SparkSession
         "missing_header": Record(REJECT[1:][::order], b"x", "q"),
         "repeated_header": Record([*REJECT, REJECT[0]][::order], b"x", "q"),
         "malformed_header": but("part", b"4/3"),
-        "malformed_header ": but("part", b"0/3"),
-        "malformed_header  ": but("part", b"99999999999999999999/99999999999999999999"),
-        "malformed_header   ": but("detail", b"\xff"),
-        "malformed_header    ": but("attributes", None),
+        "malformed_header ": but("part", b"99999999999999999999/99999999999999999999"),
+        "malformed_header  ": but("detail", b"\xff"),
+        "malformed_header   ": but("attributes", None),
     }
     rows = rejects(spark, list(records.values()))
     assert [row["reason"] for row in rows] == [name.strip() for name in records]
     assert [row["raw"] for row in rows] == [record.value for record in records.values()]
-    assert [row["detail"] for row in rows] == ["", "reason", "reason", "part", "part", "part", "detail", "attributes"]
+    assert [row["detail"] for row in rows] == ["", "reason", "reason", "part", "part", "detail", "attributes"]
 
 
 _NAMES = st.sampled_from([*HEADERS, *QUARANTINE_HEADERS, "x", ""])

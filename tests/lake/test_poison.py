@@ -20,17 +20,7 @@ from tests.lake.test_decode import FAULTY, SOUND, TIMES
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 DAY: Final = 86_400_000
-TIMESTAMPS: Final = (
-    0,
-    1,
-    DAY,
-    253_402_300_799_999,
-    253_402_300_800_000,
-    8_000_000_000_000_000,
-    -1,
-    -DAY,
-    -62_135_596_800_001,
-)
+TIMESTAMPS: Final = (0, DAY, 253_402_300_799_999, 253_402_300_800_000, 8_000_000_000_000_000, -1, -62_135_596_800_001)
 """Milliseconds: 1970, the year 9999 and one later, the year 255486, before 1970, before the year 1."""
 
 GREGORIAN: Final = -12_219_292_800_000
@@ -38,10 +28,8 @@ GREGORIAN: Final = -12_219_292_800_000
 
 KEYS: Final = (b"", b"k", b"\xff" * 1_000)
 HUGE: Final = {
-    "1 MB header of ours": Record(changed("ce_subject", b"x" * 1_000_000)),
     "1 MB header of ours, no UTF-8": Record(changed("ce_id", b"\xff" * 1_000_000)),
     "1 MB header of a stranger": Record([*GOOD, ("x", b"\x00" * 1_000_000)]),
-    "1 MB header in another order": Record([*changed("ce_source", b"/" + b"x" * 1_000_000)[::-1]]),
     "3 MB value": Record(value=b"[" + b"1," * 1_500_000 + b"1]"),
     "10,000 headers": Record([*GOOD, *(("x", b"1") for _ in range(10_000))]),
     "10,000 times a header of ours": Record([*GOOD, *[GOOD[1]] * 10_000]),
