@@ -200,7 +200,7 @@ REMEDIES: dict[str, Remedy] = {
     ),
     "events dropped, and replayed": Remedy(lambda runs: shutil.rmtree(runs.lake / EVENTS), Runs.replay),
     "a data file lost, taken out of the log, and replayed": Remedy(
-        lambda runs: data_files(runs)[0].unlink(), repaired_and_replayed, stops="File .*parquet does not exist"
+        lambda runs: data_files(runs)[0].unlink(), repaired_and_replayed, stops="does not exist: .*parquet|parquet does not exist"
     ),
     "events doubled, and the version before restored": Remedy(
         lambda runs: again(runs, EVENTS), lambda runs: restored(runs, EVENTS, last_commit(runs, EVENTS) - 1)
