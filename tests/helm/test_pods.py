@@ -44,11 +44,6 @@ def test_an_image_by_its_digest() -> None:
     assert images["courier"] == "registry.example.org/team/headrace-courier:0.1.0"
 
 
-def test_a_cluster_that_chooses_user_ids_is_told_none() -> None:
-    for _, pod in workloads(scenario("openshift")):
-        assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod["spec"]["securityContext"].keys()
-
-
 @pytest.mark.parametrize(("policy", "families"), [("SingleStack", ["IPv6"]), ("PreferDualStack", ["IPv4", "IPv6"])])
 def test_with_ipv6_every_service_has_it_and_every_part_listens_there(policy: str, families: list[str]) -> None:
     network = f"network={json.dumps({'ipFamilyPolicy': policy, 'ipFamilies': families})}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.helm.chart import SCENARIOS, RefusedError, component, scenario, workloads
+from tests.helm.chart import SCENARIOS, RefusedError, scenario, workloads
 from tests.helm.cluster import Namespace, kubectl, namespace, pod_of
 
 pytestmark = [pytest.mark.requires("helm", "k8s"), pytest.mark.long]
@@ -57,15 +57,6 @@ def test_the_server_takes_every_object_and_admits_every_pod(place: Namespace, na
         assert "dry run" in said
     if accounts:
         place.kubectl("delete", "--filename", "-", given=made)
-
-
-def test_the_admission_can_refuse(place: Namespace) -> None:
-    lake = next(each for each, _ in workloads(scenario("defaults")) if component(each) == "kafka")
-    spoilt = yaml.safe_load(pod_of(lake))
-    spoilt["spec"].pop("serviceAccountName")
-    spoilt["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    with pytest.raises(RefusedError, match="restricted"):
-        place.kubectl("create", "--dry-run=server", "--filename", "-", given=yaml.safe_dump(spoilt))
 
 
 def test_install_upgrade_rollback_and_removal() -> None:
