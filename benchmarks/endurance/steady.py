@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
         f"{options.rate:,} events a second for {options.minutes:g} minutes, LAKE__TRIGGER {options.trigger:g} s,"
         f" LAKE__DELAY {options.delay:g} s."
     )
-    write("steady", title, rows, dry=options.dry, of=f"-{options.rate}")
+    write("steady", title, rows, dry=options.dry, of=f"-{options.rate}-{options.delay:g}")
     return 0
 
 
