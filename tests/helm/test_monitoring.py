@@ -22,9 +22,12 @@ RULE = r"\b(?:headrace_[a-z0-9_]+|up)\b"
 def test_the_rules_are_those_of_the_page() -> None:
     groups = yaml.safe_load((ROOT / "deploy/helm/headrace/files/alerts.yml").read_text())["groups"]
     assert one(rendered("--set", "monitoring.rules=true"), "PrometheusRule", "headrace")["spec"]["groups"] == groups
-    without = one(scenario("strict-network"), "PrometheusRule", "headrace")["spec"]["groups"]
-    assert [group for group in groups if group["name"] != "headrace-lake"] == without
-    assert len(without) < len(groups)
+    receivers = ("forward", "lumberjack", "courier", "logjam", "segment")
+    only = ",".join(f"receivers.{name}.enabled=false" for name in receivers)
+    for values, lake in (("lake.mode=none", False), (only, True)):  # what does not run has no rules
+        made = rendered("--set", f"{values},monitoring.rules=true")
+        found = one(made, "PrometheusRule", "headrace")["spec"]["groups"]
+        assert found == [group for group in groups if (group["name"] == "headrace-lake") is lake]
 
 
 def test_the_dashboard_is_what_grafana_reads() -> None:
@@ -69,18 +72,9 @@ def test_rules_off_rules_beside_labels_and_runbooks() -> None:
         assert anchor in anchors, name
 
 
-def test_what_does_not_run_has_no_rules() -> None:
-    only = ",".join(
-        f"receivers.{name}.enabled=false" for name in ("forward", "lumberjack", "courier", "logjam", "segment")
-    )
-    (made,) = of(rendered("--set", f"{only},monitoring.rules=true"), "PrometheusRule")
-    assert [group["name"] for group in made["spec"]["groups"]] == ["headrace-lake"]
-
-
 @pytest.mark.requires("promtool")
-@pytest.mark.parametrize("name", ["monitoring", "shared-prometheus", "strict-network"])
-def test_prometheus_takes_the_rules(name: str, tmp_path: Path) -> None:
-    (made,) = of(scenario(name), "PrometheusRule")
+def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
+    (made,) = of(scenario("shared-prometheus"), "PrometheusRule")
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(made["spec"]))
     done = subprocess.run(["promtool", "check", "rules", "rules.yml"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -127,18 +121,18 @@ def test_what_should_run_is_missed_for_as_long_as_it_does_not(tmp_path: Path) ->
         return [{"exp_labels": {"severity": "critical", "namespace": "n", "release": "a", "job": job}} for job in gone]
 
     def case(connections: dict[str, str], landed: str, receivers: list[Any], lake: list[Any]) -> dict[str, Any]:
+        held = {("connections", job): values for job, values in connections.items()}
+        held["lake_last_landed_timestamp_seconds", "lake"] = landed
         series = [
-            (f'headrace_connections{{namespace="n", release="a", job="{job}"}}', held)
-            for job, held in connections.items()
+            {"series": f'headrace_{name}{{namespace="n", release="a", job="{job}"}}', "values": values}
+            for (name, job), values in held.items()
         ]
-        series.append(('headrace_lake_last_landed_timestamp_seconds{namespace="n", release="a", job="lake"}', landed))
         looks = [
             {"eval_time": at, "alertname": name, "exp_alerts": expected}
             for at in ("30m", "900m")
             for name, expected in (("HeadraceReceiverGone", receivers), ("HeadraceLakeGone", lake))
         ]
-        given = [{"series": name, "values": values} for name, values in series]
-        return {"interval": "1m", "input_series": given, "alert_rule_test": looks}
+        return {"interval": "1m", "input_series": series, "alert_rule_test": looks}
 
     there = dict.fromkeys(jobs, "5x1000")
     tests = [

@@ -25,7 +25,7 @@ TABLE: Final = {
     "forward": receiver("forward heartbeat/UDP"),
     "lumberjack": receiver("lumberjack"),
     "courier": receiver("courier"),
-    "logjam": receiver("logjam logjam-pull"),
+    "logjam": receiver("logjam logjam-pull logjam-pub"),
     "segment": receiver("segment"),
     "topics": (set(), {NAMES, BROKERS}),
     "test": (
@@ -36,7 +36,7 @@ TABLE: Final = {
             "forward heartbeat/UDP : forward",
             "lumberjack : lumberjack",
             "courier : courier",
-            "logjam logjam-pull : logjam",
+            "logjam logjam-pull logjam-pub : logjam",
             "segment : segment",
         },
     ),
