@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import zmq
@@ -16,8 +16,9 @@ from headrace_common.session.interface import Message
 from headrace_logjam import peers
 from headrace_logjam.access import DOMAIN, Access, Context, CurvePair
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers import AMPLIFIED, CONNECTION, Bounds, Door, Doors, Peer
+from headrace_logjam.peers import AMPLIFIED, CONNECTION, Door, Doors, Peer, excess
 from headrace_logjam.reading import ALIVE, SILENCE_MS, ReadSocket
+from typing_extensions import override
 
 from tests.common.kafkaless import FakePublisher, receiver_state
 from tests.contract.logjam import COMMAND, GREETING, MORE, READY, message, zmtp
@@ -26,56 +27,49 @@ from tests.contract.waiting import PATIENCE
 from tests.driving import with_constants
 from tests.system.memory import Memory
 
-BOUNDS = Bounds.of(LimitSettings(frame_bytes=4 * MIB, event_bytes=MIB), 16)
+TOTAL, EACH = 16 * MIB, 18 * KIB
 SUB = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\3SUB")
 PUSH = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\4PUSH")
 
 
-class Counted:
-    """In place of a descriptor: what came, and what the kernel still has of it."""
+class Counted(Peer):
+    """One of which so much has come, and the kernel still has so much."""
 
     def __init__(self, received: int, unread: int = 0) -> None:
+        super().__init__(1 << 30)
         self.now = received, unread
+        self.look()
 
-    def received(self) -> int:
-        return self.now[0]
-
-    def unread(self) -> int:
-        return self.now[1]
-
-
-def peer(received: int, unread: int = 0) -> Peer:
-    made = Peer(cast("Any", Counted(received, unread)))
-    made.look()
-    return made
+    @override
+    def counts(self) -> tuple[int, int]:
+        return self.now
 
 
 def test_what_was_delivered_and_what_the_kernel_has_is_not_held() -> None:
-    one = peer(20_000, 2000)
+    one = Counted(20_000, 2000)
     assert one.held == 18_000
     one.delivered = 50_000  # an upper bound of what it was on the wire
     one.look()
     assert one.held == 0
-    one.descriptor.now = 21_000, 0  # type: ignore[attr-defined]
+    one.now = 21_000, 0
     one.look()
     assert one.held == 1000  # no credit was kept
 
 
-def test_all_together_may_hold_the_budget_and_a_share_of_each() -> None:
-    most = BOUNDS.total + 3 * BOUNDS.each
-    there = [peer(most // 4), peer(most // 2), peer(most - most // 2 - most // 4)]
-    assert BOUNDS.excess(there, lambda: 0) == []
+def test_the_largest_leave_until_half_is_left() -> None:
+    most = TOTAL + 3 * EACH
+    there = [Counted(most // 4), Counted(most // 2), Counted(most - most // 2 - most // 4)]
+    assert excess(there, TOTAL, EACH, 0) == []
     there[1].held += 1
-    assert BOUNDS.excess(there, lambda: 0) == there[1:2]  # the largest, until half is left
+    assert excess(there, TOTAL, EACH, 0) == there[1:2]
 
 
 def test_what_is_small_on_the_wire_may_not_become_large_in_memory() -> None:
     """Empty frames: two bytes each on the wire, 64 in memory."""
-    few, many = [peer(BOUNDS.total // AMPLIFIED)], [peer(BOUNDS.total // AMPLIFIED + 1)]
-    most = 2 * BOUNDS.total + BOUNDS.each + CONNECTION
-    assert BOUNDS.excess(many, lambda: most) == []
-    assert BOUNDS.excess(many, lambda: most + 1) == many
-    assert BOUNDS.excess(few, lambda: most + 1) == []  # harmless: the memory is another's
+    few, many = [Counted(TOTAL // AMPLIFIED)], [Counted(TOTAL // AMPLIFIED + 1)]
+    most = 2 * TOTAL + EACH + CONNECTION
+    for there, memory, leaving in ((many, most, []), (many, most + 1, many), (few, most + 1, [])):
+        assert excess(there, TOTAL, EACH, memory) == leaving
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,6 @@ from typing import Final, NamedTuple, cast
 import zmq
 from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
 from headrace_common.operations.networks import normal
-from headrace_common.operations.settings import LimitSettings
 from zmq.utils.monitor import parse_monitor_message
 
 from headrace_logjam.access import Context
@@ -81,36 +80,46 @@ class ReceivedMessage(NamedTuple):
     size: int
 
 
-class Descriptor:
-    """The descriptor of a connection, which libzmq has accepted and will close: it is asked and shut down here, never closed."""
+class Peer:
+    """A client's connection, which libzmq has accepted and will close: it is asked and shut down here, never closed.
+
+    Bytes: `delivered` to us since it began, and `held` by libzmq at the last look.
+    """
 
     def __init__(self, number: int) -> None:
-        self._socket: socket.socket | None = None
-        self._name: object = None
+        """`number`: its descriptor's."""
         self.address = ""
         """Empty if the client had gone already."""
+        self.delivered = 0
+        self.held = 0
+        self.left = False
+        """It was ended by us."""
+        self._socket: socket.socket | None = None
+        self._name: object = None
         with contextlib.suppress(OSError):
             self._socket = socket.socket(fileno=number)
-            self._name = self._socket.getpeername()
-            self.address = normal(self._socket.getpeername()[0])
+            self._name = name = self._socket.getpeername()
+            self.address = normal(name[0])
 
-    def received(self) -> int:
-        """Returns the bytes that have come; 0 if it has ended."""
+    def counts(self) -> tuple[int, int]:
+        """Returns the bytes that have come, and those of them that libzmq has not read; 0 if it has ended."""
+        received = unread = 0
         with contextlib.suppress(OSError):
             if self._socket is not None:
                 info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size)
-                return int(_RECEIVED.unpack(info)[0])
-        return 0
+                (received,) = _RECEIVED.unpack(info)
+                (unread,) = _INT.unpack(fcntl.ioctl(self._socket, termios.FIONREAD, bytes(_INT.size)))
+        return received, unread
 
-    def unread(self) -> int:
-        """Returns the bytes of these that libzmq has not read."""
-        with contextlib.suppress(OSError):
-            if self._socket is not None:
-                return int(_INT.unpack(fcntl.ioctl(self._socket, termios.FIONREAD, bytes(_INT.size)))[0])
-        return 0
+    def look(self) -> None:
+        """Notes what is held."""
+        received, unread = self.counts()
+        self.delivered = min(self.delivered, received)  # FRAMING is an upper bound: no credit grows
+        self.held = max(0, received - self.delivered - unread)
 
     def shut(self) -> None:
         """Ends the connection, if the number is still its own: libzmq may have closed it and not have said so yet."""
+        self.left = True
         with contextlib.suppress(OSError):
             if self._socket is not None and self._socket.getpeername() == self._name:
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -121,49 +130,19 @@ class Descriptor:
             self._socket.detach()
 
 
-class Peer:
-    """A client's connection. Bytes: `delivered` to us since it began, and `held` by libzmq at the last look."""
-
-    def __init__(self, descriptor: Descriptor) -> None:
-        self.descriptor = descriptor
-        self.delivered = 0
-        self.held = 0
-        self.left = False
-        """It was ended by us."""
-
-    def look(self) -> None:
-        """Notes what is held."""
-        received = self.descriptor.received()
-        self.delivered = min(self.delivered, received)  # FRAMING is an upper bound: no credit grows
-        ahead = received - self.delivered
-        self.held = max(0, ahead - (self.descriptor.unread() if ahead > READ_AT_ONCE else 0))
-
-
-class Bounds(NamedTuple):
-    """Bytes that all clients may hold at most: `total`, and `each` of every client; see the table above."""
-
-    total: int
-    each: int
-
-    @classmethod
-    def of(cls, limits: LimitSettings, peer_messages: int) -> Bounds:
-        """Returns the bounds by the settings. `peer_messages`: that libzmq keeps of a client; two more may be on their way."""
-        return cls(limits.process_budget, (peer_messages + 2) * READ_AT_ONCE)
-
-    def excess(self, peers: Collection[Peer], memory: Callable[[], int]) -> list[Peer]:
-        """Returns those that leave. `memory`: what the process uses."""
-        held = sum(peer.held for peer in peers)
-        most = self.total + len(peers) * self.each
-        if held <= most and (held * AMPLIFIED <= self.total or memory() <= self.total + most + len(peers) * CONNECTION):
-            return []
-        leaving = []
-        left = held
-        for peer in sorted(peers, key=lambda peer: peer.held, reverse=True):
-            if left <= held // 2:
-                break
-            leaving.append(peer)
-            left -= peer.held
-        return leaving
+def excess(peers: Collection[Peer], total: int, each: int, memory: int) -> list[Peer]:
+    """Returns those that leave. All may hold `total` bytes, and `each` of every client. `memory`: what the process uses."""
+    held = left = sum(peer.held for peer in peers)
+    most = total + len(peers) * each
+    if held <= most and (held * AMPLIFIED <= total or memory <= total + most + len(peers) * CONNECTION):
+        return []
+    leaving = []
+    for peer in sorted(peers, key=lambda peer: peer.held, reverse=True):
+        if left <= held // 2:
+            break
+        leaving.append(peer)
+        left -= peer.held
+    return leaving
 
 
 def memory_used() -> int:
@@ -210,7 +189,7 @@ class Doors:
         self._context = context
         self._receiver = receiver
         self._metrics = metrics
-        self._bounds = Bounds.of(receiver.limits, peer_messages)
+        self._each = (peer_messages + 2) * READ_AT_ONCE  # two may be on their way
         self._loop = asyncio.get_running_loop()
         self._doors: list[Door] = []
 
@@ -239,7 +218,7 @@ class Doors:
                 break
             kind, number = event["event"], event["value"]
             if kind == zmq.EVENT_ACCEPTED:
-                door.peers[number] = Peer(Descriptor(number))
+                door.peers[number] = Peer(number)
                 self._receiver.metrics.connections_opened.inc()
             elif kind != zmq.EVENT_DISCONNECTED:
                 left = kind == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and number != errno.EAGAIN
@@ -265,19 +244,18 @@ class Doors:
 
     def _refused(self, peer: Peer, why: ClientRefusal) -> None:
         self._metrics.refused.labels(why.value).inc()
-        self._receiver.limited.warning("client refused", peer=peer.descriptor.address, why=why.value)
+        self._receiver.limited.warning("client refused", peer=peer.address, why=why.value)
 
     def _leave(self, peer: Peer, limit: str) -> None:
         """Ends a connection. Its whole messages are still read."""
-        peer.left = True
-        peer.descriptor.shut()
+        peer.shut()
         self._receiver.metrics.limit_hits.labels(limit).inc()
         self._receiver.metrics.connections_closed.labels("protocol_error").inc()
-        self._receiver.limited.warning("client disconnected", limit=limit, peer=peer.descriptor.address, held=peer.held)
+        self._receiver.limited.warning("client disconnected", limit=limit, peer=peer.address, held=peer.held)
 
     def _ended(self, door: Door, number: int, why: str) -> None:
         peer = door.peers.pop(number)
-        peer.descriptor.forget()
+        peer.forget()
         if not peer.left:
             self._receiver.metrics.connections_closed.labels(why).inc()
 
@@ -293,6 +271,6 @@ class Doors:
                 for peer in peers[at : at + TOGETHER]:
                     peer.look()
                 await asyncio.sleep(0)
-            for peer in self._bounds.excess(self._there(), memory_used):
+            for peer in excess(self._there(), self._receiver.limits.process_budget, self._each, memory_used()):
                 self._leave(peer, PROCESS_BUDGET)
             await asyncio.sleep(max(LOOK, SHARE * (time.thread_time() - began)))
