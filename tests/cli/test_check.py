@@ -53,12 +53,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             return subprocess.CompletedProcess(command, status)
 
         monkeypatch.setattr(subprocess, "run", pytest_itself)
-        ended = verb.run_tests(
-            context(arguments),
-            lint=False,
-            everything=tier is Tier.ALL,
-            full=tier is Tier.FULL,
-        )
+        whole = {"everything": tier is Tier.ALL, "full": tier is Tier.FULL}
+        ended = verb.run_tests(context(arguments), lint=False, **whole)
         ((python, *rest),) = called
         assert (python, rest[:2]) == (sys.executable, ["-m", "pytest"])
         return ended, rest[2:]
@@ -99,18 +95,10 @@ def test_both_sides_know_the_same_tiers() -> None:
 
 def ran(folder: Path, tests: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
     """Runs pytest with these tests, by folder, as the project's own run."""
-    for name in (
-        "__init__.py",
-        "conftest.py",
-        "tiers.py",
-        "contract/__init__.py",
-        "contract/embedded.py",
-        "contract/topic.py",
-        "contract/waiting.py",
-    ):
-        (folder / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "tests" / name).write_text((ROOT / "tests" / name).read_text())
-    (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    contract = [f"tests/contract/{name}.py" for name in ("__init__", "embedded", "topic", "waiting")]
+    for name in ("pyproject.toml", "tests/__init__.py", "tests/conftest.py", "tests/tiers.py", *contract):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text((ROOT / name).read_text())
     for name, code in tests.items():
         (folder / "tests" / name).mkdir()
         (folder / "tests" / name / f"test_{name}.py").write_text(code)
@@ -121,14 +109,8 @@ def ran(folder: Path, tests: dict[str, str], *options: str) -> subprocess.Comple
 @pytest.mark.parametrize(("folder", "failures", "status"), [("sample", 3, 0), ("sample", 4, 1), ("simulation", 1, 1)])
 def test_a_failed_test_is_run_once_more_and_named(tmp_path: Path, folder: str, failures: int, status: int) -> None:
     """At most three of a run, and none that a seed has made."""
-    done = ran(
-        tmp_path,
-        {folder: UNSTEADY.format(failures=failures)},
-        "--reruns=1",
-        f"--max-suite-reruns={MOST_RERUNS}",
-        "-p",
-        "no:cacheprovider",
-    )
+    options = ("--reruns=1", f"--max-suite-reruns={MOST_RERUNS}", "-p", "no:cacheprovider")
+    done = ran(tmp_path, {folder: UNSTEADY.format(failures=failures)}, *options)
     assert done.returncode == status, done.stdout + done.stderr
     again = 0 if folder == "simulation" else min(failures, MOST_RERUNS)
     assert done.stdout.count("failed, and was run once more: tests/sample/test_sample.py::test_it[") == again

@@ -109,9 +109,7 @@ class TestJars:
 def test_a_wrong_checksum_is_refused_and_not_kept(maven: Maven, listing: Path) -> None:
     listing.write_text(row("one", "0" * 64))
     for _ in range(2):
-        with pytest.raises(
-            CommandError, match=f"SHA-256 is {hashlib.sha256(content('one-1.0.jar')).hexdigest()}, not 0000"
-        ):
+        with pytest.raises(CommandError, match=r"SHA-256 is \w{64}, not 0000"):
             jars.jars("demo")
     assert maven.asked["one-1.0.jar"] == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,17 +107,7 @@ def test_sparks_scratch_is_in_the_folder_unless_spark_splits_its_name(tmp_path: 
 
 
 def test_a_detached_stack_has_the_options_of_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [
-        "up",
-        "--host",
-        "0.0.0.0",
-        "-d",
-        "--services",
-        "forward,courier",
-        "--accept-loss",
-        "--state",
-        str(tmp_path),
-    ]
+    words = shlex.split(f"up --host 0.0.0.0 -d --services forward,courier --accept-loss --state {tmp_path}")
     given: list[Sequence[str]] = []
 
     def start(state: StateFolder, options: Sequence[str]) -> dict[str, Any]:

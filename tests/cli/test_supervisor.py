@@ -90,16 +90,27 @@ def run(tmp_path: Path) -> Iterator[Start]:
         each.process.wait()
 
 
-def test_status_has_what_runs(run: Start) -> None:
-    stack = run("well")
-    done = stack.headrace("status", "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+def test_status_has_what_runs_and_down_stops_it_and_frees_the_folder(run: Start) -> None:
+    stack = run("well", "family")
+    told = json.loads(stack.headrace("status", "--json").stdout)
     assert (told["ready"], told["supervisor_pid"]) == (True, stack.process.pid)
     service = told["services"]["well0"]
-    assert not gone([service["pid"]])
-    shown = stack.headrace("status").stdout
-    assert {"well0", "ready", service["address"], str(service["pid"])} <= set(shown.split())
+    assert {"well0", "ready", service["address"], str(service["pid"])} <= set(stack.headrace("status").stdout.split())
+    path = stack.state.path
+    second = stack.headrace("up", "--any-port")
+    said = f"headrace: A stack already runs on {path}; `./headrace down --state {path}` stops it.\n"
+    assert (second.returncode, second.stderr) == (1, said)
+    pids = stack.pids()
+    assert service["pid"] in pids
+    assert len(pids) == 3  # two services, and a grandchild that ignores SIGTERM
+    done = stack.headrace("down")
+    assert done.returncode == 0, done.stderr
+    assert stack.process.wait(PATIENCE) == 0
+    wait_for(lambda: gone(pids), "their end")
+    assert stack.headrace("status").returncode == 3
+    for _ in range(2):
+        assert stack.headrace("down", "--purge").returncode == 0
+        assert not path.exists()
 
 
 def test_a_start_that_takes_long_says_what_it_waits_for_and_why(run: Start) -> None:
@@ -131,20 +142,6 @@ def test_a_part_that_ends_by_itself_ends_the_stack(run: Start, kind: str, status
         seen = set(stack.state.log("crash1").read_text().split())
         assert {"HEADRACE_OWN", TOLD} <= seen
         assert "SPARK_HOME" not in seen
-
-
-def test_down_stops_everything_and_frees_the_folder(run: Start) -> None:
-    stack = run("well", "family")
-    pids = stack.pids()
-    assert len(pids) == 3  # two services, and a grandchild that ignores SIGTERM
-    done = stack.headrace("down")
-    assert done.returncode == 0, done.stderr
-    assert stack.process.wait(PATIENCE) == 0
-    wait_for(lambda: gone(pids), "their end")
-    assert stack.headrace("status").returncode == 3
-    assert stack.headrace("down", "--purge").returncode == 0
-    assert not stack.state.path.exists()
-    assert stack.headrace("down", "--purge").returncode == 0
 
 
 def test_asked_twice_it_does_not_wait(run: Start) -> None:
@@ -182,14 +179,6 @@ def test_children_end_by_themselves_when_the_supervisor_is_killed_and_the_folder
     assert stack.headrace("down").returncode == 0
     stack.output.write_text("")
     run("well")
-
-
-def test_a_second_supervisor_on_the_folder_is_refused(run: Start) -> None:
-    stack = run("well")
-    done = stack.headrace("up", "--any-port")
-    assert done.returncode == 1
-    path = stack.state.path
-    assert done.stderr == f"headrace: A stack already runs on {path}; `./headrace down --state {path}` stops it.\n"
 
 
 async def test_why_brokers_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:

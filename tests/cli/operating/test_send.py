@@ -140,18 +140,17 @@ def test_a_line_waits_for_no_other_and_many_fill_a_frame(tmp_path: Path, capfd: 
     assert json.loads(capfd.readouterr().out)["frames"] <= 40
 
 
+HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"\xff" * 300
+
+
 @pytest.mark.parametrize(
     ("protocol", "answer", "sentence"),
     [
         ("forward", b"", "acknowledged nothing for 0.5 s"),
         ("forward", b"\x81\xa3ack\xa1x", "which was not sent"),
-        *(
-            (protocol, None, "the connection") for protocol in ("courier", "lumberjack")
-        ),  # a reset, or an end, by chance
-        *(
-            (protocol, b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"\xff" * 300, "answered against the protocol")
-            for protocol in ("courier", "lumberjack")
-        ),
+        ("courier", None, "the connection"),  # a reset, or an end, by chance
+        ("courier", HTTP, "answered against the protocol"),
+        ("lumberjack", HTTP, "answered against the protocol"),
     ],
 )
 def test_a_server_that_does_not_acknowledge(

@@ -11,13 +11,7 @@ from headrace_cli.operating.parts import NAMES, settings_class
 from headrace_cli.verbs import validate as checks
 from headrace_cli.verbs.validate import SOON, of_certificates, validate
 from headrace_common.kafka.client import Topic
-from headrace_common.operations.settings import (
-    MIB,
-    LimitSettings,
-    TlsSettings,
-    load,
-    own_environment,
-)
+from headrace_common.operations.settings import MIB, LimitSettings, TlsSettings, load, own_environment
 from headrace_common.operations.variables import each_setting, variable
 
 from tests.cli.operating.topics import lead_to
