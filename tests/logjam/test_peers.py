@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -23,11 +23,12 @@ from typing_extensions import override
 from tests.common.kafkaless import FakePublisher, receiver_state
 from tests.contract.logjam import COMMAND, GREETING, MORE, READY, message, zmtp
 from tests.contract.receiver import HOST
-from tests.contract.waiting import PATIENCE
+from tests.contract.waiting import PATIENCE, until
 from tests.driving import with_constants
 from tests.system.memory import Memory
 
 TOTAL, EACH = 16 * MIB, 18 * KIB
+BUDGET = "LIMITS__PROCESS_BUDGET"
 SUB = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\3SUB")
 PUSH = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\4PUSH")
 
@@ -140,12 +141,6 @@ async def house(**limits: Any) -> AsyncIterator[House]:
         await made.end()
 
 
-async def seen(condition: Callable[..., object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110  (ZeroMQ's thread sets no events)
-            await asyncio.sleep(0.005)
-
-
 class Client:
     """A peer that speaks ZMTP by itself."""
 
@@ -203,12 +198,12 @@ async def test_a_message_that_never_ends_is_ended_and_a_large_one_is_read_withou
         honest, endless = [await (await Client.come(port)).met() for _ in range(2)]
         frame = zmtp(MORE, bytes(64 * KIB))
         await honest.say(frame * 18 + zmtp(0, b""))
-        await seen(lambda: receiver.got)
+        await until(lambda: receiver.got, "the large message")
         assert [len(part) for part in receiver.got[0].parts] == [64 * KIB] * 16 + [0] * 3
         await endless.flood(frame)
-        assert receiver.hits("LIMITS__PROCESS_BUDGET") == 1
+        assert receiver.hits(BUDGET) == 1
         await honest.say(message([b"x"]))
-        await seen(lambda: len(receiver.got) == 2)
+        await until(lambda: len(receiver.got) == 2, "the next")
         assert not honest.gone
 
 
@@ -230,14 +225,12 @@ async def test_a_crowd_that_holds_more_than_all_may_is_ended_and_one_that_holds_
                 for _ in range(count):
                     crowd.append(await (await Client.come(port)).met())
                     await crowd[-1].say(zmtp(MORE, bytes(MIB // 2)))
-                await seen(
-                    lambda most=most: receiver.hits("LIMITS__PROCESS_BUDGET") >= most and sum(held(door)) > 7 * MIB
-                )
-                assert bool(receiver.hits("LIMITS__PROCESS_BUDGET")) is bool(most)
-            await seen(lambda: sum(held(door)) <= 32 * MIB)
+                await until(lambda most=most: receiver.hits(BUDGET) >= most and sum(held(door)) > 7 * MIB, "a crowd")
+                assert bool(receiver.hits(BUDGET)) is bool(most)
+            await until(lambda: sum(held(door)) <= 32 * MIB, "what is held")
         assert memory.grown < 64 * MIB
         receiver.read.read(True)
-        await seen(lambda: receiver.got)
+        await until(lambda: receiver.got, "the large message")
         assert not honest.gone
 
 
@@ -248,7 +241,7 @@ async def test_a_client_too_many_is_refused_and_others_stay() -> None:
         await (await Client.come(other, GREETING + SUB)).ended()
         assert (receiver.hits("LIMITS__CONNECTIONS"), receiver.refused("connections")) == (1, 1)
         first.writer.close()
-        await seen(lambda: len(door.peers) == 1)
+        await until(lambda: len(door.peers) == 1, "one left")
         await (await Client.come(other, GREETING + SUB)).met()
         assert subscribers.peers
         assert not second.gone
@@ -266,34 +259,25 @@ async def test_who_subscribes_may_not_subscribe_without_end() -> None:
 
         publishing = asyncio.create_task(publish())
         await (await (await Client.come(port, GREETING + SUB)).met()).flood(zmtp(0, b"\1" + bytes(KIB - 1)) * 256)
-        assert receiver.hits("LIMITS__PROCESS_BUDGET") == 1
+        assert receiver.hits(BUDGET) == 1
         publishing.cancel()
 
 
-@pytest.mark.parametrize(
-    "said",
-    [GREETING + READY, GREETING.replace(b"NULL", b"CURV") + READY],
-    ids=["without keys", "unknown"],
-)
-async def test_who_does_not_speak_our_mechanism_is_counted(said: bytes) -> None:
-    """libzmq ends it before it asks whether it may connect."""
-    async with house() as receiver:
-        port, _ = receiver.listen(zmq.PULL, curve=CurvePair.of(""))
-        client = await Client.come(port, said)
-        await client.ended()
-        await seen(lambda: receiver.refused("handshake") == 1)
-
-
-async def test_a_handshake_has_its_time_and_who_just_leaves_is_nothing() -> None:
+async def test_a_handshake_has_its_mechanism_and_its_time_and_who_just_leaves_is_nothing() -> None:
+    """libzmq ends who does not speak its mechanism before it asks whether they may connect."""
     async with house(handshake_time=0.5) as receiver:
-        port, door = receiver.listen(zmq.PULL)
+        (port, door), (with_keys, _) = receiver.listen(zmq.PULL), receiver.listen(zmq.PUB, curve=CurvePair.of(""))
         visitor = await Client.come(port, GREETING)
-        await seen(lambda: door.peers)
+        await until(lambda: door.peers, "the visitor")
         visitor.writer.close()
-        await seen(lambda: not door.peers)
+        await until(lambda: not door.peers, "its end")
         assert not any(map(receiver.refused, ("access", "handshake", "connections")))
-        await (await Client.come(port, GREETING)).ended()
-        await seen(lambda: receiver.refused("handshake") == 1)
+        unknown = GREETING.replace(b"NULL", b"CURV")
+        for count, (where, said) in enumerate(
+            ((port, GREETING), (with_keys, GREETING + READY), (with_keys, unknown + READY)), 1
+        ):
+            await (await Client.come(where, said)).ended()
+            await until(lambda count=count: receiver.refused("handshake") == count, "its count")
 
 
 async def test_a_peer_that_is_not_read_is_not_taken_for_dead(context: zmq.asyncio.Context) -> None:
