@@ -50,19 +50,15 @@ class Stage:
         """The folder of the checkpoint."""
         return self.folder / "checkpoint"
 
-    def start(self, *, once: bool = False, **lake_settings: Any) -> Lander:
-        """Starts the unmodified job."""
-        options = {"trigger": 0, **lake_settings}
-        job = Lander(self.kafka, self.lake, self.checkpoint, once=once, variables=_as_it_ships(), **options)
-        self.jobs.append(job)
-        return job
+    def start(self, **options: Any) -> Lander:
+        """Starts the unmodified job; `options`: those of `Lander`."""
+        places = {"path": self.lake, "checkpoint": self.checkpoint, "variables": _as_it_ships()}
+        self.jobs.append(Lander(self.kafka, **{**places, **options}))
+        return self.jobs[-1]
 
     def replay(self) -> Lander:
         """Starts a replay of all that has landed."""
-        launcher = [sys.executable, "-m", "headrace_lake", "replay", "--from-time", "1970-01-01"]
-        job = Lander(self.kafka, self.lake, self.checkpoint, launcher=launcher, variables=_as_it_ships())
-        self.jobs.append(job)
-        return job
+        return self.start(launcher=[sys.executable, "-m", "headrace_lake", "replay", "--from-time", "1970-01-01"])
 
     def lose_checkpoint(self) -> None:
         """Deletes the checkpoint."""

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,18 @@ TIMEOUT = 1200.0
 """Seconds that a test waits for a line at most; it continues as soon as the line is there."""
 
 
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
+QUICK = {
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
+}
 """For JVMs that live for seconds: a start spends half of its CPU on optimising code that does not run long. The options leave
 48 MB for code by default; within a minute they are full, and the JVM discards code and compiles it again: hence the 240 MB. The
 whole heap is collected when 21 MB of classes are loaded, and again with some more: hence the 256 MB."""
 
-QUICK = {"JDK_JAVA_OPTIONS": QUICK_START}
-"""The variables of a process that starts such a JVM."""
+
+def with_spark() -> dict[str, str]:
+    """Returns the environment of a process of this Python that starts Spark."""
+    path = os.pathsep.join(sys.path)
+    return {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": path, **QUICK}
 
 
 class Lander:
@@ -47,20 +53,17 @@ class Lander:
     def __init__(
         self,
         kafka: KafkaSettings,
-        lake: Path | str,
-        checkpoint: Path | str,
         *,
         once: bool = False,
-        batch_records: int = 1000,
         launcher: Sequence[str] = (sys.executable, "-m", "headrace_lake"),
         variables: Mapping[str, str] | None = None,
         **lake_settings: object,
     ) -> None:
         settings = {
-            "path": lake, "checkpoint": checkpoint, "jars": jars("spark"), "master": "local[2]", "trigger": 0,
-            "delay": 0, "batch_records": batch_records, **lake_settings,
+            "jars": jars("spark"), "master": "local[2]", "trigger": 0, "delay": 0, "batch_records": 1000, **lake_settings,
         }  # fmt: skip
         variables = {
+            **with_spark(),
             **environment(
                 "kafka",
                 bootstrap_servers=kafka.bootstrap_servers,
@@ -70,15 +73,11 @@ class Lander:
             **environment("lake", **{name: value for name, value in settings.items() if value is not None}),
             **environment("ops", host="127.0.0.1", port=0),
             **environment("log", level="debug", format="json"),
-            "JAVA_HOME": str(java_home()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "JDK_JAVA_OPTIONS": QUICK_START,
-            "PYTHONPATH": os.pathsep.join(sys.path),
             **(variables or {}),
         }
         self._process = subprocess.Popen(
             [*launcher, *(["--once"] if once else [])],
-            env={**os.environ, **variables},
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,  # spark-submit writes its Python's output here
             stderr=subprocess.STDOUT,
@@ -166,13 +165,11 @@ def version(lake: Path, table: str) -> int:
     return -1 if found is None else found
 
 
-def await_true(
-    condition: Callable[..., bool], what: str, job: Lander, timeout: float = TIMEOUT, *, alive: bool = True
-) -> None:
+def await_true(condition: Callable[..., bool], what: str, job: Lander, *, alive: bool = True) -> None:
     """Waits for `condition`; fails if `job` ends before, unless `alive` is false."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout} s: {what}; {job.tail()}"
+        assert time.monotonic() < deadline, f"not within {TIMEOUT} s: {what}; {job.tail()}"
         assert not alive or job.alive(), f"it ended before {what}: {job.tail()}"
         time.sleep(0.01)
 
@@ -196,22 +193,18 @@ class Bench:
         self.sent = Sent()
         self.jobs: list[Lander] = []
 
-    def start(self, *, once: bool = False, batch_records: int = 1000, **options: Any) -> Lander:
+    def start(self, **options: Any) -> Lander:
         """Starts a job; `options`: those of `Lander`."""
-        checkpoint = self.folder / "checkpoint"
-        job = Lander(self.kafka, self.lake, checkpoint, once=once, batch_records=batch_records, **options)
-        self.jobs.append(job)
-        return job
-
-    def files(self) -> set[Path]:
-        """Files of the events table, committed or not."""
-        return {path for path in (self.lake / EVENTS).rglob("*.parquet") if "_delta_log" not in path.parts}
+        places = {"path": self.lake, "checkpoint": self.folder / "checkpoint"}
+        self.jobs.append(Lander(self.kafka, **{**places, **options}))
+        return self.jobs[-1]
 
     def await_files(self, job: Lander) -> int:
         """Waits until `job` writes the events of a batch: files exist, their commit hardly does. Returns the batch."""
         batch: int = job.next("batch begins")["batch"]
-        before = self.files()
-        await_true(lambda: bool(self.files() - before), "a file of the events table", job)
+        files = partial((self.lake / EVENTS).rglob, "day=*/*.parquet")
+        before = {*files()}
+        await_true(lambda: not before.issuperset(files()), "a file of the events table", job)
         return batch
 
     def stop(self) -> None:

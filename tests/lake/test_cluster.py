@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import headrace_lake.__main__
 import psutil
@@ -21,7 +22,7 @@ NO_PYTHON = {"PYSPARK_PYTHON": "/nowhere/python", "PYSPARK_DRIVER_PYTHON": sys.e
 """Executors would fail with this, if they needed Python."""
 
 
-def submitted(bench: Bench, *, once: bool = False, batch_records: int = 1_000) -> Lander:
+def submitted(bench: Bench, **options: Any) -> Lander:
     """The job, submitted as in docs/lake-clusters.md, to a standalone cluster that lives in the driver but for its executors."""
     listed = ",".join(map(str, sorted(jars("spark").glob("*.jar"))))
     launcher = [
@@ -29,9 +30,7 @@ def submitted(bench: Bench, *, once: bool = False, batch_records: int = 1_000) -
         "--driver-java-options", "-XX:-DontCompileHugeMethods", "--conf", "spark.executor.memory=512m",
         headrace_lake.__main__.__file__,
     ]  # fmt: skip
-    return bench.start(
-        launcher=launcher, variables=NO_PYTHON, jars=None, master=None, once=once, batch_records=batch_records
-    )
+    return bench.start(launcher=launcher, variables=NO_PYTHON, jars=None, master=None, **options)
 
 
 def executors(job: Lander) -> list[psutil.Process]:

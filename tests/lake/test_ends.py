@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 from headrace_cli.machine.jars import jars
-from headrace_cli.machine.java import java_home
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.operations.tasks import stops
 from headrace_lake import job
@@ -22,7 +21,7 @@ from headrace_lake.spark.halt import HaltError
 
 from tests.contract.receiver import variables
 from tests.contract.waiting import PATIENCE, there, wait_for
-from tests.lake.lander import QUICK_START
+from tests.lake.lander import with_spark
 from tests.lake.runs import Runs
 
 DRIVER = """
@@ -57,12 +56,8 @@ def alive(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize("end", ["raises", pytest.param("killed", marks=pytest.mark.full)])
 def test_no_jvm_outlives_its_driver_though_a_hook_never_ends(end: str) -> None:
-    variables = {
-        **os.environ, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK_START,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }  # fmt: skip
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(jars("spark"))], env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-c", DRIVER, str(jars("spark"))], env=with_spark(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     jvm = 0

@@ -34,7 +34,7 @@ def successor(spark: SparkSession, bench: Bench) -> Runs:
 
 
 def test_kills(bench: Bench, successor: Runs) -> None:
-    send_now(bench.kafka, bench.sent, EVENTS_SENT, bad_every=500, resend_every=100)
+    send_now(bench.kafka, bench.sent, EVENTS_SENT, resend_every=100)
     for point in sized(KILLS[:1], KILLS[:1], KILLS):
         job = bench.start(batch_records=EVENTS_SENT // 20)
         if point:

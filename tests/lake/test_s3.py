@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -17,10 +16,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from headrace_cli.machine.jars import jars
-from headrace_cli.machine.java import java_home
 from headrace_lake.tables.layout import EVENTS, QUARANTINE
 
-from tests.lake.lander import QUICK_START, Bench, Lander, await_true
+from tests.lake.lander import Bench, Lander, await_true, with_spark
 from tests.lake.s3 import BUCKET, S3
 from tests.lake.stream import Sent, check_landed, send_now
 
@@ -48,12 +46,10 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(bench: Bench, s3: S3, class_path: Path, checkpoint: str, *, once: bool = False) -> Lander:
-    job = Lander(
-        bench.kafka, LAKE, checkpoint, once=once, batch_records=100_000 if once else 1_000, jars=class_path,
+    return bench.start(
+        path=LAKE, checkpoint=checkpoint, once=once, batch_records=100_000 if once else 1_000, jars=class_path,
         spark=json.dumps(s3.spark), variables=s3.environment,
     )  # fmt: skip
-    bench.jobs.append(job)
-    return job
 
 
 @pytest.mark.full
@@ -132,10 +128,7 @@ def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
         for bucket in ("deaf", "busy"):
             s3.make_bucket(bucket)
             options[f"spark.hadoop.fs.s3a.bucket.{bucket}.endpoint"] = f"http://127.0.0.1:{server.server_address[1]}"
-        variables = {
-            **os.environ, **s3.environment, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1",
-            "JDK_JAVA_OPTIONS": QUICK_START, "PYTHONPATH": os.pathsep.join(sys.path),
-        }  # fmt: skip
+        variables = {**with_spark(), **s3.environment}
         program = [sys.executable, "-m", "tests.lake.conditional_writes", str(class_path), json.dumps(options)]
         done = subprocess.run(program, env=variables, capture_output=True, text=True, check=False)
         server.shutdown()
