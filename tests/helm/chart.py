@@ -49,10 +49,10 @@ class Strict(yaml.CSafeLoader):
 
 
 @lru_cache
-def rendered(*arguments: str, release: str = "headrace", kubernetes: str = KUBERNETES) -> tuple[Object, ...]:
+def rendered(*arguments: str, release: str = "headrace") -> tuple[Object, ...]:
     """The chart's objects with these arguments of Helm, hooks too."""
     text = helm(
-        "template", release, str(CHART), "--namespace", "logs", "--kube-version", kubernetes, *arguments
+        "template", release, str(CHART), "--namespace", "logs", "--kube-version", KUBERNETES, *arguments
     )  # fmt: skip
     return tuple(document for document in yaml.load_all(text, Loader=Strict) if document)
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.requires("helm", "k8s"), pytest.mark.long]
 FOREIGN = {"PodMonitor", "PrometheusRule"}
 """Kinds whose operators are not in the cluster."""
 
-OURS = sorted({*SCENARIOS} - {"monitoring", "openshift", "shared-prometheus", "strict-network"})
+OURS = sorted({*SCENARIOS} - {"monitoring", "openshift", "shared-prometheus"})
 """Scenarios without such kinds."""
 
 GIVEN = ("default", "site", "landing")

@@ -122,12 +122,7 @@ ports:
 {{- with .values.preStopSeconds }}
 lifecycle:
   preStop:
-    {{- if semverCompare ">=1.30.0-0" $.root.Capabilities.KubeVersion.Version }}
     sleep:
       seconds: {{ int . }}
-    {{- else }}
-    exec:
-      command: [/opt/headrace/bin/python, -c, "import time; time.sleep({{ int . }})"]
-    {{- end }}
 {{- end }}
 {{- end -}}
