@@ -56,6 +56,13 @@ ARRAY_HEADER: Final = {0xDC: 2, 0xDD: 4}
 """The same for long arrays."""
 
 
+def array_size(raw: Bytes) -> int | None:
+    """Returns how many elements a msgpack array has; None for any other object."""
+    if KINDS[raw[0]] is not ARRAY:
+        return None
+    return raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 1 + ARRAY_HEADER[raw[0]]], "big")
+
+
 def content(raw: bytes) -> bytes:
     """Returns the content of a msgpack str or bin; any other object unchanged."""
     if KINDS[raw[0]] in TEXTS:

@@ -149,14 +149,10 @@ class ForwardSession(ByteSession):
         if option.chunk is not None and len(option.chunk) > self._chunk_bytes:
             assert self._decoder is not None
             raise self._decoder.fault("the chunk is too long", "FORWARD__CHUNK_BYTES")
-        ticket = self._await(option.reply)
-        self._ready.append(kind(message, option, ticket, now_ms, self._origin, self._limits))
-
-    def _await(self, reply: bytes | None) -> Ticket:
-        """Returns the ticket of the next message, whose answer is `reply`."""
-        self._unacknowledgeable |= reply is None
+        self._unacknowledgeable |= option.reply is None
         self._undecided = False
-        return self._pending.add(reply)
+        ticket = self._pending.add(option.reply)
+        self._ready.append(kind(message, option, ticket, now_ms, self._origin, self._limits))
 
     def _log_in(self, handshake: Handshake, ping: bytes, decoder: ForwardDecoder) -> None:
         """Answers a PING. Raises `ProtocolError` if it is refused."""

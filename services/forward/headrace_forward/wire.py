@@ -17,7 +17,7 @@ from headrace_common.session.interface import SMALL
 from headrace_common.session.parser import Cost, Parser, Steps, UpTo
 from typing_extensions import override
 
-from headrace_forward.kinds import ARRAY, ARRAY_HEADER, HEADER, KINDS, TEXTS, TIMES, new_unpacker
+from headrace_forward.kinds import ARRAY, ARRAY_HEADER, HEADER, KINDS, TEXTS, TIMES, array_size, new_unpacker
 
 ELEMENTS: Final = 16
 """Maximum elements of a message, more than any client sends: each takes a place in a list."""
@@ -156,7 +156,7 @@ def _end(unpacker: Any) -> int:
 
 def _cut(raw: bytes) -> ForwardMessage:
     """Cuts a whole message into its elements. Raises `ProtocolError`."""
-    size = raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 1 + ARRAY_HEADER[raw[0]]], "big")
+    size = array_size(raw) or 0
     if size > ELEMENTS:
         raise ProtocolError(f"a message of {size} elements")
     try:

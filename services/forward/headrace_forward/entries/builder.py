@@ -29,7 +29,7 @@ from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.ids import MessageIds
 from headrace_forward.entries.times import MILLISECOND, SECOND, BadTimeError, read_time
 from headrace_forward.entries.values import Ext, unpack, write_ext
-from headrace_forward.kinds import ARRAY, KINDS, MAP, Bytes, new_unpacker
+from headrace_forward.kinds import ARRAY, KINDS, MAP, Bytes, array_size, new_unpacker
 
 RAW_FACTOR: Final = 2
 """An entry more than this many times larger than the event limit is not decoded: a byte of msgpack may become sixty bytes of
@@ -79,16 +79,6 @@ class EntryBuilder:
     event_bytes: int
     depth: int
 
-    def core(self, body: memoryview, start: int, first: int, most: int) -> tuple[list[Part], int]:
-        """Returns the events of at most `most` plain entries from `body[start]` on, made by the native core, and how many bytes
-        these are. The first has index `first` in its message.
-        """
-        core = native.core
-        return core.entries(
-            self.envelope.pieces, self.attributes, self.ids.of.prefix, self.ids.of_content.prefix, (self.event_bytes, self.depth),
-            bytes(body[start : start + core.bytes_at_once]), first, most,
-        )  # fmt: skip
-
     def build(self, body: Bytes, most: int, *, framed: bool) -> Iterator[Part | Pause | list[Part]]:
         """Builds the entries of `body`, one after the other. `most`: beyond which the rest is rejected; `framed`: they are known
         to be whole objects. If not, what follows an object that is no array is out of step, and is rejected with it.
@@ -99,8 +89,13 @@ class EntryBuilder:
                 detail = f"more than {most:,} entries"
                 yield self.tail(view[start:], index, Reason.TOO_MANY_EVENTS, detail)
                 return
-            if native.core.bytes_at_once:
-                events, read = self.core(view, start, index, min(SLICE_ENTRIES, most - index))
+            core = native.core
+            if core.bytes_at_once:
+                events, read = core.entries(
+                    self.envelope.pieces, self.attributes, self.ids.of.prefix, self.ids.of_content.prefix,
+                    (self.event_bytes, self.depth), bytes(view[start : start + core.bytes_at_once]), index,
+                    min(SLICE_ENTRIES, most - index),
+                )  # fmt: skip
                 if events:
                     yield events
                     index, start = index + len(events), start + read
@@ -165,14 +160,14 @@ class EntryBuilder:
             return self.tail(raw, index, Reason.BAD_RECORD, str(error))
 
     def _checked(self, raw: memoryview, index: int) -> Generator[Pause, None, Part]:
-        elements = _elements(raw)
+        elements = array_size(raw)
         if elements != 2:
             what = f"{elements} elements" if elements is not None else f"a {KINDS[raw[0]].value}"
             raise ValueError(f"an entry is [time, record], not {what}")
         given, record = self._both(raw)
         members: list[bytes] = []
         transcoder = Transcoder(self.depth, self.event_bytes, write_ext)
-        if _elements(given) == 2:
+        if array_size(given) == 2:
             time, metadata = self._both(given)
             if KINDS[metadata[0]] is MAP:
                 given = time
@@ -256,13 +251,6 @@ def _exactly(body: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | None
         return entries if _encode(entries) == data else None
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
         return None
-
-
-def _elements(raw: Bytes) -> int | None:
-    """Returns how many elements a msgpack array has; None for any other object."""
-    if KINDS[raw[0]] is not ARRAY:
-        return None
-    return raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 3 if raw[0] == 0xDC else 5], "big")
 
 
 def _not_finite(value: Any) -> bool:
