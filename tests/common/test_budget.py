@@ -186,6 +186,21 @@ class TestCrowd:
             other.complete()
             other.stored()
 
+    async def test_newcomers_are_welcome_while_they_could_be_read(self) -> None:
+        budget = Budget(self.SIZE, self.SIZE // 4)
+        oldest, reader = self.crowd(budget, 2, has_stored=False)
+        oldest.receive(self.ARRIVALS)  # beside all others: what it brings stops nobody else
+        reader.receive(self.ARRIVALS * 7 // 8 - 1)
+        assert budget.welcomes()
+        reader.receive(1)
+        assert not budget.welcomes()
+        reader.complete()  # now it waits for Kafka, and there is some room
+        assert budget.welcomes()
+        reader.receive(self.ARRIVALS // 8)
+        assert not budget.welcomes()
+        reader.stored()
+        assert budget.welcomes()
+
 
 class TestDigesting:
     """Sessions that do long work in parts: who may go on, when memory is short."""

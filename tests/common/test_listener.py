@@ -8,6 +8,7 @@ import gc
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from headrace_common.operations.errors import ConfigError
 
 from tests.common.test_making_way import Door, ended
 from tests.contract.certificates import Authority
-from tests.contract.waiting import PATIENCE
+from tests.contract.waiting import PATIENCE, until
 
 
 async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +67,39 @@ async def test_a_certificate_that_cannot_be_read_is_refused_in_words(
     door.gave_everything_back()
     assert [line["event"] for line in lines] == ["tls handshake failed"]
     assert "never retrieved" not in caplog.text
+
+
+async def test_where_the_budget_is_full_one_comes_while_kafka_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who are here may use up all room for ever; where nothing is stored a client waits in the backlog."""
+    door = Door()
+    budget = door.receiver.budget
+    crowd = SimpleNamespace(partial_bytes=0, pending=0, has_stored=True, pace=lambda: None)
+    budget.charge(crowd, door.receiver.limits.process_budget)
+    welcomes, looked = budget.welcomes, 0
+
+    def looking() -> bool:
+        nonlocal looked
+        looked += 1
+        return welcomes()
+
+    async def looks_on() -> None:
+        seen = looked
+        await until(lambda: looked >= seen + 3, "it has looked for room")
+
+    monkeypatch.setattr(budget, "welcomes", looking)
+    async with door.open() as connect:
+        await connect()
+        await looks_on()
+        assert door.receiver.admitted == 0
+        budget.charge(crowd, 1)
+        budget.release(crowd, 1)
+        await until(lambda: door.receiver.admitted == 1, "one comes")
+        await connect()
+        await looks_on()
+        assert door.receiver.admitted == 1
+        assert not welcomes()
+        budget.release(crowd, crowd.pending)
+        await until(lambda: door.receiver.admitted == 2, "the other comes")
 
 
 async def test_who_cannot_be_welcomed_gives_everything_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,8 @@ class Budget:
         self._level = 0  # how many limits are passed
         self.partial_bytes = 0
         self.pending = 0
+        self.released = 0
+        """Complete frames that have left so far."""
         self.growth = Growth(process - self._arrivals, inflated)
 
     @property
@@ -145,6 +147,7 @@ class Budget:
         """Gives back `size` bytes of a complete frame of `reader`, which is stored or abandoned."""
         reader.pending -= size
         self.pending -= size
+        self.released += 1
         if self._level:
             self._measure()
         if self._waiting[True] or self._waiting[False]:
@@ -180,6 +183,10 @@ class Budget:
     def rest(self, reader: Reader) -> None:
         """Notes that `reader` parses nothing for now, even if it may: others need not wait for it."""
         self._digested(reader)
+
+    def welcomes(self) -> bool:
+        """Returns whether a new connection could be read now."""
+        return self._level == 0
 
     def _digested(self, reader: Reader) -> None:
         if self._digesting and self._digesting.pop(reader, self) is None:

@@ -33,6 +33,7 @@ KEEP_ALIVE: Final = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.T
 them may stay unanswered: a client whose machine has gone is gone after two minutes, not after Linux's two hours."""
 
 ACCEPT_PAUSE: Final = 0.1
+CROWDED_PAUSE: Final = 0.01
 LAST_HANDSHAKES: Final = 1.0
 """Seconds that clients have to finish a handshake when the listener closes."""
 
@@ -119,6 +120,13 @@ class Listener(Endpoint):
 
     async def _accept(self, listening: socket.socket) -> None:
         while True:
+            budget = self._receiver.budget
+            if not budget.welcomes():  # in the backlog a client takes none of our memory
+                released = budget.released
+                await asyncio.sleep(CROWDED_PAUSE)
+                if budget.released == released:
+                    continue
+                # Kafka stores: the clients here may use up all room for ever, so one newcomer gets its turn
             try:
                 client, name = (
                     listening.accept()
