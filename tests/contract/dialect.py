@@ -44,6 +44,14 @@ class Conversation:
         made = [self.client.document(event) for _ in range(count)]
         return self._greeted(self.client.payload(made if self.client.named else made[:1] * count, self.client.plain))
 
+    def legible(self, values: Values) -> bytes:
+        """The next frame, in the form that is nearest to its events: see `retold`."""
+        return self._greeted(self.client.frame(values, self.client.plain))
+
+    def retold(self, frame: bytes, mark: str, other: str) -> bytes:
+        """A `legible` frame with all that names it, and in its events another mark of the same length."""
+        return frame.replace(mark.encode(), other.encode())
+
     def _greeted(self, frame: bytes) -> bytes:
         greeting, self._greeting = self._greeting, b""
         return greeting + frame

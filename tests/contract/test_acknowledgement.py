@@ -121,3 +121,19 @@ async def test_equal_events_have_ids_of_their_own(dialect: Dialect, receiver: Re
     records = await events(receiver.kafka, event["mark"])
     assert carried(dialect, records) == [event] * 6
     assert len({record.id for record in records}) == len(records)
+
+
+@pytest.mark.stored_again
+async def test_a_frame_of_the_same_name_and_other_content_has_other_ids(dialect: Dialect, receiver: Receiver) -> None:
+    """A client may use a name twice, and another may guess it."""
+    frame, other = values(1), values(1)
+    conversation = dialect.conversation()
+    data = conversation.legible(frame)
+    marks = frame[0]["mark"], other[0]["mark"]
+    for sent in (data, conversation.retold(data, *marks)):
+        async with await ContractClient.connect(dialect, receiver.address, conversation=conversation) as client:
+            await client.write(sent)
+            await client.receives(0)
+    records = [record for mark in marks for record in await events(receiver.kafka, mark)]
+    assert carried(dialect, records) == frame + other
+    assert len({record.id for record in records}) == len(records)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from headrace_common.operations.settings import KIB, KafkaSettings
+from headrace_common.record.contract import Reason
 
 from tests.contract.dialect import ContractClient, Dialect, values
 from tests.contract.embedded import EmbeddedKafka
@@ -156,6 +157,17 @@ async def test_a_frame_that_is_too_large_ends_its_own_connection(dialect: Dialec
         assert client.acknowledged == [0]
         await other.receives(await other.send(values(1)))
     assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES") == hits + 1
+
+
+async def test_an_event_that_is_too_large_is_quarantined(dialect: Dialect, strict: Receiver) -> None:
+    before = await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value)
+    fits, larger = values(1), values(1, pad=os.urandom(EVENT_BYTES // 2).hex())
+    async with await ContractClient.connect(dialect, strict.address) as client:
+        for frame in (fits, larger):
+            await client.receives(await client.send(frame))
+    marks = [frame[0]["mark"] for frame in (fits, larger)]
+    assert [len(await events(strict.kafka, mark)) for mark in marks] == [1, 0]
+    assert await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value) == before + 1
 
 
 @pytest.mark.connection

@@ -425,7 +425,7 @@ def test_it_shows_what_the_job_writes(runs: Runs, tmp_path: Path) -> None:
     runs.sql("events", "alter table TABLE add columns (mark string)")
     runs.send(300, mark="b")
     runs.run(batch_records=200)
-    assert runs.erase("source=/forward/host-1").events > 0
+    assert runs.erase("source = '/forward/host-1'").events > 0
     lake.follower.once()
     lake.check()
     assert "mark" in lake.catalog().load_table(("headrace", "events")).schema().column_names
