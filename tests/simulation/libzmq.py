@@ -236,7 +236,7 @@ class Engine(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._stopped:
             self._outbox.append(data)
-        elif not self._gone:
+        elif not (self._gone or self.end.is_shut()):  # of a connection that was shut down, libzmq loses what is sent
             self.end.write(data)
 
     def close(self) -> None:

@@ -264,6 +264,10 @@ class ServerEnd(asyncio.Transport):
     def write_eof(self) -> None:
         self._connection.down.write_eof(self._connection.network.version())
 
+    def is_shut(self) -> bool:
+        """Whether its own side has ended: a write would fail."""
+        return self._connection.down.ended
+
     def close(self) -> None:
         if self._closing:
             return

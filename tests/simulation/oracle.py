@@ -27,8 +27,10 @@ BROKEN: Final = -1
 UNWANTED = 130.0
 """Seconds after its deadline beyond which no event may set out for Kafka."""
 
-LATE = 1.0
-"""Seconds by which a deadline may be passed: everything else in the turn comes first."""
+LATE = 2.5
+"""Seconds by which a deadline may be passed: a look each second, one more where the process stood still, and then everything
+else in the turn.
+"""
 
 
 class Oracle:
