@@ -99,6 +99,11 @@ class TransactionLog:
     def version(self) -> int:
         """Returns the number of the newest commit, of any writer; -1 without a table. Blocks and raises like `latest`."""
         self.latest()
+        return self.read_to
+
+    @property
+    def read_to(self) -> int:
+        """The number of the newest commit, as of `latest`."""
         return self._next - 1
 
     def _read_on(self) -> None:

@@ -160,7 +160,7 @@ class Maintenance:
                 if retention.due(table, first):
                     yield "retain", name, partial(retention.drop, self._lake, name, table, first)
         for name, table in self._tables.items():
-            times = table.version() // _CLEAN_EVERY
+            times = table.read_to // _CLEAN_EVERY
             if agree and times > self._cleaned.setdefault(name, times):
                 yield "clean_log", name, partial(self._clean_log, name, times)
         today = datetime.fromtimestamp(now, UTC).date().isoformat()
