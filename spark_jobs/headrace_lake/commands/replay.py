@@ -47,9 +47,8 @@ class Limits(NamedTuple):
             return f"{place}: Kafka no longer holds it"
         if line.epoch < self.gaps:
             return f"{place}: a loss was accepted since"
-        if (
-            line.start == line.end and line.strays is None
-        ):  # without it, a topic that is recreated would not be known as such
+        # without this line, a topic that is recreated would not be known as such
+        if line.start == line.end and line.strays is None:
             return f"{place}: its first claim"
         if line.start < line.end and line.landed_at < self.kept_from:
             return f"{place}: the tables no longer keep that day (LAKE__RETENTION_DAYS)"
