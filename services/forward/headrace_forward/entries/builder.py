@@ -11,7 +11,8 @@ import math
 import struct
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import zip_longest
+from typing import Any, Final, cast
 
 import msgpack
 import msgspec
@@ -39,6 +40,9 @@ SLICE_BYTES: Final = 16 << 10
 """Bytes of entries after which a slice ends, which is decoded at once: a byte may become objects of 300 ns and 100 bytes."""
 
 SLICE_ENTRIES: Final = 256
+
+KEY_BYTES: Final = 4
+"""Bytes of JSON that a key and its value take at least."""
 
 LONG_TIME: Final = 4 << 10
 """A time of more bytes is not decoded."""
@@ -101,17 +105,38 @@ class EntryBuilder:
                     index, start = index + len(events), start + read
                     continue
             ends, problem = yield from _cut(view, start, min(SLICE_ENTRIES, most - index), framed=framed)
-            known = ends and ends[-1] - start < 2 * SLICE_BYTES
-            entries = _exactly(bytes(view[start : ends[-1]]), len(ends)) if known else None
-            for place, end in enumerate(ends):
-                event = None if entries is None else self._plain(*entries[place], index)
-                yield event or (yield from self._carefully(view[start:end], index))
-                index, start = index + 1, end
+            made = list[Event | None]()
+            if ends and ends[-1] - start < 2 * SLICE_BYTES:
+                made = self._plain(bytes(view[start : ends[-1]]), len(ends), index)
+            if made and None not in made:
+                yield cast("list[Part]", made)
+                index, start = index + len(made), ends[-1]
+            else:
+                for event, end in zip_longest(made, ends):
+                    yield event or (yield from self._carefully(view[start:end], index))
+                    index, start = index + 1, end
             if problem:
                 yield self.tail(view[start:], index, Reason.BAD_ENCODING, problem)
                 return
 
-    def _plain(self, time: Any, record: dict[str, Any], index: int) -> Event | None:
+    def _plain(self, body: bytes, count: int, first: int) -> list[Event | None]:
+        """Returns the events of the `count` entries of `body`: None in place of one that has anything unusual, and no event at
+        all if decoding loses anything.
+        """
+        data = (bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")) + body
+        try:
+            entries = _decode(data)
+            if _encode(entries) != data:
+                return []
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
+            return []
+        may_be_infinite = b"\xcb\x7f" in data or b"\xcb\xff" in data  # of 64 bits: others are not encoded as they came
+        return [
+            self._plain_event(time, record, may_be_infinite and _not_finite(record), index)
+            for index, (time, record) in enumerate(entries, first)
+        ]
+
+    def _plain_event(self, time: Any, record: dict[str, Any], infinite: bool, index: int) -> Event | None:
         """Returns the event of an entry that was decoded exactly; None if it has anything unusual."""
         if type(time) is list and len(time) == 2 and time[1] == {}:  # Fluent Bit's default
             time = time[0]
@@ -129,12 +154,13 @@ class EntryBuilder:
             value = orjson.dumps(record, bytes.decode, _OPTION)
         except TypeError:
             return None
-        odd = (
-            may_be_deep(value, self.depth)
-            or value.count(b'":') > MOST_KEYS
-            or (b"null" in value and _not_finite(record))
-        )
-        if odd or len(value) + len(self.attributes) > self.event_bytes:
+        many_keys = len(value) > KEY_BYTES * MOST_KEYS and value.count(b'":') > MOST_KEYS
+        if (
+            infinite
+            or many_keys
+            or may_be_deep(value, self.depth)
+            or len(value) + len(self.attributes) > self.event_bytes
+        ):
             return None
         return self.envelope.event(ids(index), text, value, self.attributes or None)
 
@@ -241,16 +267,6 @@ def _cut(body: memoryview, start: int, most: int, *, framed: bool) -> Generator[
         at = start + unpacker.tell()
         ends.append(at)
     return ends, ""
-
-
-def _exactly(body: bytes, count: int) -> list[tuple[Any, dict[str, Any]]] | None:
-    """Returns the `count` entries of `body`, if decoding loses nothing."""
-    data = (bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")) + body
-    try:
-        entries = _decode(data)
-        return entries if _encode(entries) == data else None
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError):
-        return None
 
 
 def _not_finite(value: Any) -> bool:
