@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from headrace_cli.machine import native as building
+from headrace_cli.machine.native import SOURCES as FOLDER
 from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.record import native
@@ -43,7 +43,7 @@ def test_off_asks_python_alone() -> None:
 
 def test_another_version_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as one that was built before the sources changed."""
-    assert f'\nversion = "{native.VERSION}"\n' in (building.SOURCES / "Cargo.toml").read_text()
+    assert f'\nversion = "{native.VERSION}"\n' in (FOLDER / "Cargo.toml").read_text()
     module = ModuleType(native.MODULE)
     monkeypatch.setitem(sys.modules, native.MODULE, module)
     for version, there in [(native.VERSION, True), ("0.1.0", False)]:
@@ -53,8 +53,8 @@ def test_another_version_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_sources_are_those_of_the_version() -> None:
     """A checkout keeps the core that it has built until the version is another: one that makes other records must not stay."""
-    names = ("Cargo.toml", "crates.lock", *(f"src/{path.name}" for path in (building.SOURCES / "src").iterdir()))
-    text = b"".join((building.SOURCES / name).read_bytes() for name in sorted(names))
+    names = ("Cargo.toml", "crates.lock", *(f"src/{path.name}" for path in (FOLDER / "src").iterdir()))
+    text = b"".join((FOLDER / name).read_bytes() for name in sorted(names))
     said = (
         "if what the core does has changed, so must its version, in native.py and Cargo.toml: then write the hash here"
     )
@@ -107,17 +107,10 @@ def test_a_process_that_lacks_what_it_requires_ends_with_78(tmp_path: Path) -> N
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_without_cargo_setting_up_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    there, line = building.install()
-    assert not there
-    assert "\n" not in line
-
-
 def test_every_crate_is_the_one_that_is_pinned() -> None:
-    pinned = tomllib.loads((building.SOURCES / "crates.lock").read_text())["package"]
+    pinned = tomllib.loads((FOLDER / "crates.lock").read_text())["package"]
     assert all(len(pin["checksum"]) == 64 for pin in pinned if pin["name"] != native.MODULE)
-    declared = tomllib.loads((building.SOURCES / "Cargo.toml").read_text())["dependencies"]
+    declared = tomllib.loads((FOLDER / "Cargo.toml").read_text())["dependencies"]
     versions = {pin["name"]: f"={pin['version']}" for pin in pinned}
     assert {name: versions[name] for name in declared} == {
         name: wanted if isinstance(wanted, str) else wanted["version"] for name, wanted in declared.items()
@@ -132,7 +125,7 @@ class TestRust:
     def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """A copy: cargo writes into the folder that it works in."""
         copy = tmp_path_factory.mktemp("native") / "native"
-        return Path(shutil.copytree(building.SOURCES, copy, ignore=shutil.ignore_patterns("target")))
+        return Path(shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns("target")))
 
     @pytest.mark.parametrize(
         "command",

@@ -52,16 +52,9 @@ class Jar(NamedTuple):
 
 
 def listed(name: str) -> list[Jar]:
-    """Return the jars of the set `name` in ``jars.txt``. Raises `CommandError` for a malformed line or an unknown set."""
-    found = []
-    for line in LIST.read_text().splitlines():
-        if not line.strip() or line.startswith("#"):
-            continue
-        match = re.fullmatch(r"(\w+) ([^:\s]+):([^:\s]+):([^:\s]+) ([0-9a-f]{64})", line.strip())
-        if match is None:
-            raise CommandError(f"jars.txt: this line is not `set group:artifact:version sha256`: {line}")
-        if match[1] == name:
-            found.append(Jar(*match.groups()[1:]))
+    """Return the jars of the set `name` in ``jars.txt``. Raises `CommandError` for an unknown set."""
+    rows = [line.replace(":", " ").split() for line in LIST.read_text().splitlines()]
+    found = [Jar(*row[1:]) for row in rows if row[:1] == [name]]
     if not found:
         raise CommandError(f"jars.txt has no set called {name}.")
     return found
@@ -90,21 +83,6 @@ def jars(name: str) -> Path:
     return folder
 
 
-def copy_jars(folder: Path, into: Path) -> None:
-    """Copy the jars of `folder`, which `jars` returned, to the folder `into`. Raises `CommandError`."""
-    try:
-        into.mkdir(parents=True, exist_ok=True)
-        for jar in sorted(folder.glob("*.jar")):
-            shutil.copyfile(jar, into / jar.name)
-    except OSError as error:
-        raise CommandError(f"The jars cannot be copied to {into}: {error.strerror}.") from error
-
-
-def class_path(name: str) -> str:
-    """Return a Java class path of the jars of the set `name`. Fetches, blocks and raises like `jars`."""
-    return str(jars(name) / "*")
-
-
 def _download(jar: Jar) -> bytes:
     """Return the jar's bytes, through the proxies that Python uses. Raises `CommandError` if they are not those of the list."""
     repository = os.environ.get(REPOSITORY_VARIABLE) or maven_central()
@@ -115,7 +93,7 @@ def _download(jar: Jar) -> bytes:
         with urllib.request.urlopen(request, timeout=SILENCE, context=_trust()) as answer:  # noqa: S310
             content: bytes = answer.read()
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise CommandError(f"{jar.file} could not be fetched: {_reason(error)}.") from error
+        raise CommandError(f"{jar.file} could not be fetched: {getattr(error, 'reason', error)}.") from error
     digest = hashlib.sha256(content).hexdigest()
     if digest != jar.sha256:
         raise CommandError(f"{jar.file} differs from jars.txt: its SHA-256 is {digest}, not {jar.sha256}.")
@@ -144,20 +122,10 @@ def _trust() -> ssl.SSLContext:
     return context
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return (
-            "the repository lacks it" if error.code == http.client.NOT_FOUND else f"the repository answers {error.code}"
-        )
-    cause = getattr(error, "reason", error)
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return "this machine does not trust the repository's certificate"
-    return f"no network ({getattr(cause, 'strerror', None) or cause or type(cause).__name__})"
-
-
 if __name__ == "__main__":
     try:
+        into = Path(sys.argv[1])
         for chosen in sys.argv[2:]:
-            copy_jars(jars(chosen), Path(sys.argv[1]))
-    except CommandError as failed:
+            shutil.copytree(jars(chosen), into, dirs_exist_ok=True)
+    except (CommandError, OSError) as failed:
         sys.exit(str(failed))

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from headrace_cli.ground import CommandError
-from headrace_cli.machine.jars import class_path
-from headrace_cli.machine.java import find_java
+from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
 
 HOST: Final = "127.0.0.1"
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -85,7 +85,7 @@ class Broker:
     def prepare(self) -> None:
         """Write the configuration, and format new storage (about 2 s).
 
-        Raises `CommandError` (no Java, no jars, an unusable folder).
+        Raises `CommandError` (no jars, an unusable folder).
         """
         data, scratch = self.folder / "data", self.folder / _SCRATCH
         try:
@@ -136,7 +136,7 @@ class Broker:
             f"-Dlog4j2.configurationFile={_OF_LOGS}",
             f"-Djava.io.tmpdir={_SCRATCH}",
         ]
-        return [str(find_java().executable), *options, "-cp", class_path("kafka"), main, *arguments]
+        return [str(java_home() / "bin" / "java"), *options, "-cp", f"{jars('kafka')}/*", main, *arguments]
 
     def command(self) -> list[str]:
         """Return the broker's command line, which goes to its folder first. Call `prepare` before."""

@@ -64,7 +64,7 @@ def select_receivers(names: Sequence[str]) -> list[Protocol[Any]]:
 def plan(state: StateFolder, options: StackOptions) -> Stack:
     """Choose ports, fetch missing jars and prepare the broker. The first call may block for minutes.
 
-    Raises `CommandError` (a port in use, an unknown service, no Java, no jars, an unusable folder).
+    Raises `CommandError` (a port in use, an unknown service, no jars, an unusable folder).
     """
     ports, embedded = _Ports(options.any_port), options.kafka is None
     kafka_port = ports.take("kafka", KAFKA_PORT, HOST) if embedded else 0
