@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace_cli.wire.connections import Tally
 from headrace_cli.wire.sending import run
 from headrace_cli.wire.source import ShopSource
 from headrace_cli.wire.target import Target
@@ -12,6 +11,5 @@ from headrace_cli.wire.target import Target
 
 def send_shop(protocol: str, host: str, port: int, events: int = 1, first: int = 0) -> None:
     """Returns when all are acknowledged."""
-    tally = Tally()
-    asyncio.run(run(Target(protocol, host, port), ShopSource(events, first), tally, asyncio.Event()))
+    tally = asyncio.run(run(Target(protocol, host, port), ShopSource(events, first)))
     assert tally.acknowledged == events, tally

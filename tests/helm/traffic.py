@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from headrace_cli.wire.connections import Tally
 from headrace_cli.wire.sending import run
 from headrace_cli.wire.source import ShopSource, shop_event
 from headrace_cli.wire.target import CLIENTS, Target
@@ -114,10 +113,8 @@ class Messages:
     def send(self, number: int) -> int:
         request = Request(number)
         while True:
-            tally, target = Tally(), Target("logjam", *self.address)
             request.taken = 0
-            asyncio.run(run(target, request, tally, asyncio.Event(), patience=5.0))
-            if tally.acknowledged:
+            if asyncio.run(run(Target("logjam", *self.address), request, patience=5.0)).acknowledged:
                 return 1
             self.told["unanswered"] += 1
 

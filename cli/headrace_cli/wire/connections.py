@@ -17,18 +17,14 @@ from headrace_cli.wire.target import Target, client_of, why_not
 
 WINDOW: Final = 32
 """Frames of a connection that are not acknowledged yet, at most."""
-GRACE: Final = 2.0
-"""Seconds that acknowledgements have after Ctrl-C."""
 KEPT: Final = 100_000
 """Frames whose time is kept, the latest."""
-_LOOK: Final = 0.1
 
 
 @dataclass
 class Tally:
     """The outcome of a run. Times in seconds."""
 
-    began: float = field(default_factory=time.monotonic)
     sent: int = 0
     acknowledged: int = 0
     frames: int = 0
@@ -39,16 +35,10 @@ class Tally:
     complete: bool = False
     """Nothing is left to be sent."""
 
-    def count(self, events: int, frame: bytes) -> None:
-        """Count a frame that is sent."""
-        self.sent += events
-        self.frames += 1
-        self.size += len(frame)
-
     @property
     def fine(self) -> bool:
-        """Whether all was sent, or all until it was stopped, and is acknowledged."""
-        return not self.in_flight and (self.complete or not self.problems)
+        """Whether all was sent and acknowledged."""
+        return self.complete and not self.in_flight
 
     @property
     def in_flight(self) -> int:
@@ -61,39 +51,22 @@ class Tally:
         return found[min(len(found) - 1, int(share * len(found)))] if found else None
 
 
-@dataclass
-class SentFrame:
-    """A frame that is not acknowledged as a whole: its events, when it was sent, and how far it is acknowledged."""
-
-    events: int
-    at: float
-    count: int = 0
-
-
 class Connection:
     """One connection of a run."""
 
-    def __init__(
-        self,
-        target: Target,
-        source: EventSource,
-        tally: Tally,
-        batch: int,
-        timeout: float,
-    ) -> None:
+    def __init__(self, target: Target, source: EventSource, tally: Tally, batch: int, timeout: float) -> None:
         self._target = target
         self._source = source
         self._tally = tally
         self._timeout = timeout
         self._client = client_of(target.protocol)()
-        self._waiting: dict[int, SentFrame] = {}  # by the frames' numbers
-        self._progress = time.monotonic()
-        self._room = asyncio.Semaphore(WINDOW)
-        self._all_sent = False
         self._batch = min(batch, self._client.batch)
+        self._waiting: dict[int, tuple[int, float]] = {}  # events and moment of each frame, by the frames' numbers
+        self._room = asyncio.Semaphore(WINDOW)
+        self._patience = asyncio.timeout(None)  # it ends when something waits and no acknowledgement comes
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Send until the source ends or `stop`, and wait for the answers. A failure is noted in the tally."""
+    async def run(self) -> None:
+        """Send until the source ends, and wait for the answers. A failure is noted in the tally."""
         try:
             channel = await channel_to(self._target, self._timeout)
         except (OSError, TimeoutError) as error:
@@ -101,81 +74,67 @@ class Connection:
             return
         sending, listening = asyncio.create_task(self._send(channel)), asyncio.create_task(self._listen(channel))
         try:
-            await self._watch(sending, listening, stop)
-        except (OSError, ProtocolError, ServerError) as error:
-            self._tally.problems[f"{self._target.address} {_what_happened(error)}"] += 1
+            async with self._patience:
+                done, _ = await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (listening, sending):
+                if task in done and not (sending in done and sending.exception() is None):
+                    task.result()
+        except TimeoutError:
+            self._fail(f"acknowledged nothing for {self._timeout:g} s")
+        except ConnectionError:
+            self._fail("reset the connection")
+        except ProtocolError as error:
+            self._fail(f"answered against the protocol: {error}")
+        except (OSError, EOFError) as error:
+            self._fail(str(error))
         finally:
             sending.cancel()
             listening.cancel()
             await asyncio.gather(sending, listening, return_exceptions=True)
             channel.abort()
 
-    async def _watch(self, sending: asyncio.Task[None], listening: asyncio.Task[None], stop: asyncio.Event) -> None:
-        """Wait until all is sent and acknowledged, or `GRACE` seconds after `stop`. Raises what ends the connection before."""
-        stopped: float | None = None
-        while self._waiting or not sending.done():
-            running = {task for task in (listening, sending) if not task.done()}
-            await asyncio.wait(running, timeout=_LOOK, return_when="FIRST_COMPLETED")
-            for task in (listening, sending):
-                if task.done() and not task.cancelled():
-                    task.result()
-            now = time.monotonic()
-            if stop.is_set():
-                sending.cancel()
-                stopped = now if stopped is None else stopped
-                if now - stopped > GRACE:
-                    return
-            if self._waiting and now - self._progress > self._timeout:
-                raise ServerError(f"acknowledged nothing for {self._timeout:g} s")
+    def _fail(self, what_happened: str) -> None:
+        self._tally.problems[f"{self._target.address} {what_happened}"] += 1
 
     async def _send(self, channel: Channel) -> None:
+        """Send all that the source has. Returns when all is acknowledged."""
         await channel.send(self._client.again())
         while True:
             await self._room.acquire()
             events = await self._source.take(self._batch)
             if not events:
-                self._tally.complete = self._all_sent = True
-                return
-            name = self._client.made
+                break
+            number = self._client.made
             frame = self._client.frame(events)
             now = time.monotonic()
             if not self._waiting:
-                self._progress = now
-            self._waiting[name] = SentFrame(len(events), now)
-            self._tally.count(len(events), frame)
+                self._patience.reschedule(now + self._timeout)
+            self._waiting[number] = len(events), now
+            self._tally.sent += len(events)
+            self._tally.frames += 1
+            self._tally.size += len(frame)
             await channel.send(frame)
+        self._tally.complete = True
+        for _ in range(WINDOW - 1):
+            await self._room.acquire()
 
     async def _listen(self, channel: Channel) -> None:
-        """Take acknowledgements until all is acknowledged. Raise `ServerError` if the server ends the connection before."""
+        """Take acknowledgements. Raises `EOFError` when the server ends the connection."""
         while data := await channel.read():
             for answer in self._client.receive(data):
                 if isinstance(answer, Answer):
                     self._take(answer, time.monotonic())
-            if self._all_sent and not self._waiting:
-                return
-        raise ServerError("closed the connection")
+        raise EOFError("closed the connection")
 
     def _take(self, answer: Answer, now: float) -> None:
-        """Note that the server has acknowledged events of a frame."""
-        frame = self._waiting.get(answer.frame)
-        if frame is None:
-            raise ServerError("acknowledged a frame that was not sent")
-        if answer.count > frame.count:
-            frame.count, self._progress = answer.count, now
+        """Note that the server has acknowledged events of a frame; one of none keeps the connection alive, and no hope."""
+        if answer.frame not in self._waiting:
+            raise ProtocolError("an acknowledgement of a frame that does not wait for one")
+        events, sent = self._waiting[answer.frame]
         if answer.whole:
             del self._waiting[answer.frame]
-            self._tally.acknowledged += frame.events
-            self._tally.times.append(now - frame.at)
+            self._tally.acknowledged += events
+            self._tally.times.append(now - sent)
             self._room.release()
-
-
-class ServerError(Exception):
-    """The server broke the conversation; says how."""
-
-
-def _what_happened(error: Exception) -> str:
-    if isinstance(error, ConnectionError):
-        return "reset the connection"
-    if isinstance(error, ProtocolError):
-        return f"answered against the protocol: {error}"
-    return str(error)
+        if answer.count:
+            self._patience.reschedule(now + self._timeout if self._waiting else None)

@@ -15,7 +15,6 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_cli import console
 from headrace_cli.operating.topic import TopicReader, reading
 from headrace_cli.options import NOW
-from headrace_cli.wire.connections import Tally
 from headrace_cli.wire.sending import run
 from headrace_cli.wire.source import RateSource
 from headrace_cli.wire.target import Target, client_of, over_zeromq, parse_address
@@ -57,8 +56,8 @@ async def try_all(kafka: KafkaSettings, targets: Sequence[Target], seconds: floa
     async with reading(kafka, NOW) as reader:
         runs: dict[bytes, str] = {}
         for target in targets:
-            source, tally = RateSource(1, 1, 0), Tally()
-            await run(target, source, tally, asyncio.Event(), patience=seconds)
+            source = RateSource(1, 1, 0)
+            tally = await run(target, source, patience=seconds)
             if tally.fine:
                 runs[source.run.encode()] = target.protocol
                 console.line(target.protocol, "good", f"{target.address} acknowledged in {tally.took * 1000:.0f} ms")

@@ -36,6 +36,11 @@ class EventSource(ABC):
         """Events that were taken: the number of the next."""
         self.problem = ""
         """Why it ended early; empty if it did not."""
+        self._over = False
+
+    def stop(self) -> None:
+        """End it: nothing more is taken."""
+        self._over = True
 
     @abstractmethod
     async def take(self, most: int) -> list[Event]:
@@ -64,11 +69,11 @@ class RateSource(EventSource):
         async with self._lock:
             if self._began is None:
                 self._began = time.monotonic()
-            while self.taken < self._total:
+            while self.taken < self._total and not self._over:
                 due = min(self._total, 1 + int((time.monotonic() - self._began) * self._rate))
                 if due > self.taken:
                     return [self._event(number) for number in self._next(min(most, due - self.taken))]
-                await asyncio.sleep(max(_TICK, self._began + self.taken / self._rate - time.monotonic()))
+                await asyncio.sleep(_TICK)
             return []
 
     def _event(self, number: int) -> Event:
@@ -115,7 +120,12 @@ class LineSource(EventSource):
         self._ready: deque[bytes] = deque()
         self._lock = asyncio.Lock()
         self._reading: threading.Thread | None = None
-        self._over = False
+
+    def stop(self) -> None:
+        super().stop()
+        self._ready.clear()
+        if self._pieces.empty():
+            self._pieces.put_nowait(None)  # one who waits for a line waits no more
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -138,7 +148,7 @@ class LineSource(EventSource):
                 self._reading.start()
             while not self._over and (not self._ready or (len(self._ready) < most and not self._pieces.empty())):
                 piece = await self._pieces.get()
-                self._over = piece is None
+                self._over |= piece is None
                 self._ready += piece or ()
             numbers = self._next(min(most, len(self._ready)))
             return [{**_event(self._ready.popleft()), **self._mark(number)} for number in numbers]

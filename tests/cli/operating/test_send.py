@@ -6,26 +6,26 @@ import asyncio
 import contextlib
 import json
 import signal
-import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 from headrace_cli.ground import CommandError
 from headrace_cli.wire import connections
 from headrace_cli.wire import sending as verb
 from headrace_cli.wire.channel import channel_to
-from headrace_cli.wire.connections import Connection, Tally
 from headrace_cli.wire.sending import sent
 from headrace_cli.wire.source import LINE_BYTES, EventSource, LineSource, RateSource
-from headrace_cli.wire.target import CLIENTS, Target, target_of
+from headrace_cli.wire.target import CLIENTS, target_of
 from headrace_common.record.encoding import decode
+from headrace_logjam.wire import BodyCompression, decode_meta
 
-from tests.cli.operating.serving import HOST, serving
+from tests.cli.operating.serving import HOST, Serve, serving
 from tests.contract.certificates import Authority
 from tests.contract.waiting import PATIENCE, wait_for
 from tests.explaining import Receiver
@@ -33,56 +33,35 @@ from tests.explaining import Receiver
 PROTOCOLS = sorted(name for name, client in CLIENTS.items() if client.malformed)
 
 
-@dataclass
-class Server:
-    """Listens on a free port in a thread. `answers` makes what a connection says to bytes; None: it is reset."""
+def saying(answer: bytes | None) -> Serve:
+    """A server that says this to any bytes; None: it resets the connection."""
 
-    answers: Callable[[], Callable[[bytes], bytes | None]]
-    tls: ssl.SSLContext | None = None
-    target: str = ""
-    heard: list[bytes] = field(default_factory=list)
-    connections: int = 0
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        answer = self.answers()
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65_536):
-                self.heard.append(data)
-                said = answer(data)
-                if said is None:
-                    break
-                writer.write(said)
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            if answer is None:
+                break
+            writer.write(answer)
         writer.transport.abort()
 
-    @property
-    def port(self) -> int:
-        return int(self.target.rpartition(":")[2])
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[Server]:
-        with serving(self._serve, self.tls) as self.target:
-            yield self
+    return serve
 
 
 class Stored:
-    """A receiver's own session that stores in memory."""
+    """A server that is a receiver's own session, and stores in memory."""
 
     def __init__(self, protocol: str) -> None:
         self.protocol = protocol
         self.bodies: list[Any] = []
+        self.connections = 0
 
-    def __call__(self) -> Callable[[bytes], bytes | None]:
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         receiver = Receiver(self.protocol)
-
-        def answer(data: bytes) -> bytes:
-            said = receiver.feed(data, 1_700_000_000_000)
+        while data := await reader.read(65_536):
+            writer.write(receiver.feed(data, 1_700_000_000_000))
             assert not receiver.over
             assert not receiver.rejected
             self.bodies += [json.loads(decode(event)[0]) for event in receiver.stored]
-            return said
-
-        return answer
 
 
 def to(protocol: str, address: str, source: EventSource, ca: str = "", **how: Any) -> int:
@@ -90,59 +69,46 @@ def to(protocol: str, address: str, source: EventSource, ca: str = "", **how: An
     return sent(target_of(protocol, Path("nowhere"), address, ca), source, **how)
 
 
+@pytest.fixture
 def patient_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     """`ANSWER_SECONDS` are for acknowledgements alone: a connection has all the time to come about."""
-    real = channel_to
-    monkeypatch.setattr(connections, "channel_to", lambda target, _: real(target, PATIENCE))
-
-
-def silent() -> Callable[[bytes], bytes | None]:
-    return lambda data: b""
-
-
-def resets() -> Callable[[bytes], bytes | None]:
-    return lambda data: None
+    monkeypatch.setattr(connections, "channel_to", lambda target, _: channel_to(target, PATIENCE))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_events_at_a_rate_arrive_once(protocol: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_events_at_a_rate_arrive_once(protocol: str, capfd: pytest.CaptureFixture[str]) -> None:
     stored = Stored(protocol)
-    with Server(stored).running() as server:
-        assert to(protocol, server.target, RateSource(2000, 0.5, 400), connections=3, batch=7, as_json=True) == 0
+    with serving(stored) as target:
+        assert to(protocol, target, RateSource(2000, 0.5, 400), connections=3, batch=7, as_json=True) == 0
     told = json.loads(capfd.readouterr().out)
     assert (told["sent"], told["acknowledged"], told["problems"]) == (1000, 1000, {})
     assert 0 < told["p50"] <= told["p99"]
     assert sorted(body["headrace"]["n"] for body in stored.bodies) == list(range(1000))
     assert {body["headrace"]["run"] for body in stored.bodies} == {told["run"]}
-    assert server.connections == 3
+    assert stored.connections == 3
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_lines_of_a_file(protocol: str, tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b'plain \xff text\r\n\n{"a": 1}\n[1]\n' + b"x" * (LINE_BYTES + 5) + b"\nlast")
-    stored = Stored(protocol)
-    with Server(stored).running() as server:
-        assert to(protocol, server.target, LineSource(path.open("rb")), batch=2) == 0
-    first, *rest = sorted(stored.bodies, key=lambda body: body["headrace"]["n"])
-    assert first["message"] == "plain \ufffd text"
-    assert rest[0]["a"] == 1
-    assert [body["message"] for body in rest[1:]] == ["[1]", "x" * LINE_BYTES, "last"]
-
-
-def test_a_line_waits_for_no_other_and_many_fill_a_frame(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
+def test_lines_of_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lines").write_bytes(b'plain \xff text\r\n\n{"a": 1}\n[1]\n' + b"x" * (LINE_BYTES + 5) + b"\nlast")
+    (tmp_path / "many").write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
     stored = Stored("forward")
-    with Server(stored).running() as server:
-        assert to("forward", server.target, LineSource(path.open("rb")), batch=1000, connections=2, as_json=True) == 0
+    with serving(stored) as target:
+        assert to("forward", target, LineSource((tmp_path / "lines").open("rb")), batch=2) == 0
+        first, *rest = sorted(stored.bodies, key=lambda body: body["headrace"]["n"])
+        assert first["message"] == "plain \ufffd text"
+        assert rest[0]["a"] == 1
+        assert [body["message"] for body in rest[1:]] == ["[1]", "x" * LINE_BYTES, "last"]
+        stored.bodies, _ = [], capfd.readouterr()
+        many = LineSource((tmp_path / "many").open("rb"))
+        assert to("forward", target, many, batch=1000, connections=2, as_json=True) == 0
     assert sorted(int(body["message"]) for body in stored.bodies) == list(range(20_000))
-    assert json.loads(capfd.readouterr().out)["frames"] <= 40
+    assert json.loads(capfd.readouterr().out)["frames"] <= 40, "many lines fill a frame"
 
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"\xff" * 300
 
 
+@pytest.mark.usefixtures("patient_to_connect")
 @pytest.mark.parametrize(
     ("protocol", "answer", "sentence"),
     [
@@ -160,65 +126,36 @@ def test_a_server_that_does_not_acknowledge(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    patient_to_connect(monkeypatch)
     if answer == b"":
         monkeypatch.setattr(verb, "ANSWER_SECONDS", 0.5)
-    with Server(lambda: lambda data: answer).running() as server:
-        assert to(protocol, server.target, RateSource(1000, 0.1, 300)) == 1
-    told = capfd.readouterr()
-    assert sentence in told.err
-    assert server.target in told.err
-    assert "were not acknowledged" in told.err
-    assert "not acknowledged" in told.out
+    with serving(saying(answer)) as target:
+        assert to(protocol, target, RateSource(1000, 0.1, 300)) == 1
+    err = capfd.readouterr().err
+    assert f"{target} " in err
+    assert sentence in err
+    assert "events were not acknowledged" in err
 
 
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority(tmp_path)
-    context = authority.server()
     stored, ours = Stored("lumberjack"), str(authority.file)
-    with Server(stored, context).running() as server:
-        assert to("lumberjack", server.target, RateSource(100, 0.1, 300), ours) == 0
+    with serving(stored, authority.server()) as target:
+        assert to("lumberjack", target, RateSource(100, 0.1, 300), ours) == 0
         assert len(stored.bodies) == 10
         with pytest.raises(CommandError, match="not trusted"):
-            to("lumberjack", server.target, RateSource(10, 1, 300), "system")
+            to("lumberjack", target, RateSource(10, 1, 300), "system")
     monkeypatch.setattr(verb, "ANSWER_SECONDS", 2.0)
-    with Server(silent).running() as server, pytest.raises(CommandError, match=server.target):
-        to("lumberjack", server.target, RateSource(10, 1, 300), ours)
-    with Server(resets).running() as server, pytest.raises(CommandError, match="does not speak TLS as we do: it ends"):
-        to("lumberjack", server.target, RateSource(10, 1, 300), ours)
-
-
-async def test_what_is_in_flight_at_ctrl_c_is_still_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "GRACE", 600.0)
-    stop, tally = asyncio.Event(), Tally()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answer, said = Stored("forward")(), b""
-        while True:
-            try:
-                data = await asyncio.wait_for(reader.read(65_536), 0.5)
-            except TimeoutError:  # it has stopped sending
-                writer.write(said)
-                said = b""
-                continue
-            if not data:
-                return
-            said += answer(data) or b""
-            stop.set()
-
-    server = await asyncio.start_server(serve, HOST, 0)
-    target = Target("forward", HOST, server.sockets[0].getsockname()[1])
-    await Connection(target, RateSource(200, 3600, 200), tally, 1, 600).run(stop)
-    server.close()
-    assert tally.sent == tally.acknowledged > 0
-    assert not tally.problems
+    with serving(saying(b"")) as target, pytest.raises(CommandError, match=target):
+        to("lumberjack", target, RateSource(10, 1, 300), ours)
+    with serving(saying(None)) as target, pytest.raises(CommandError, match="does not speak TLS as we do: it ends"):
+        to("lumberjack", target, RateSource(10, 1, 300), ours)
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_standard_input_is_sent_as_it_comes_until_its_end_or_ctrl_c(interrupted: bool) -> None:
     stored = Stored("courier")
-    with Server(stored).running() as server:
-        command = [sys.executable, "-m", "headrace_cli", "send", "courier", server.target, "--json"]
+    with serving(stored) as target:
+        command = [sys.executable, "-m", "headrace_cli", "send", "courier", target, "--json"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(command, **pipes, text=True)  # type: ignore[call-overload]
         process.stdin.write("one\n")
@@ -229,5 +166,60 @@ def test_standard_input_is_sent_as_it_comes_until_its_end_or_ctrl_c(interrupted:
             process.wait(120)
         out, err = process.communicate(None if interrupted else "two\n", timeout=120)
     told = json.loads(out)
-    assert (told["sent"], process.returncode, err) == (2 - interrupted, told["sent"] - told["acknowledged"], "")
+    assert (told["sent"], told["acknowledged"]) == (2 - interrupted, 2 - interrupted)
+    assert (process.returncode, err) == (0, "")
     assert [body["message"] for body in stored.bodies] == ["one", "two"][: told["sent"]]
+
+
+Reply = Callable[[int, list[bytes]], list[bytes] | None]
+
+
+@contextlib.contextmanager
+def device(reply: Reply) -> Iterator[tuple[str, list[list[bytes]]]]:
+    """A ROUTER in a thread, which answers each message; with its address, and what it has heard."""
+    heard: list[list[bytes]] = []
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.setsockopt(zmq.LINGER, 0)
+        port, over = router.bind_to_random_port(f"tcp://{HOST}"), threading.Event()
+
+        def serve() -> None:
+            while not over.is_set():
+                if router.poll(20):
+                    route, *message = router.recv_multipart()
+                    heard.append(message)
+                    if said := reply(len(heard), message):
+                        router.send_multipart([route, *said])
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"{HOST}:{port}", heard
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_logjam_is_one_message_an_event_and_202_counts(capfd: pytest.CaptureFixture[str]) -> None:
+    with device(lambda _, message: [message[1], b"202 Accepted"]) as (address, heard):
+        assert to("logjam", address, RateSource(2000, 0.1, 300), connections=2, batch=50, as_json=True) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["sent"], found["acknowledged"], found["frames"], len(heard)) == (200, 200, 200, 200)
+    assert {decode_meta(message[-1]).compression for message in heard} == set(BodyCompression)
+    assert all(message[0] == b"" and message[2] == b"logs.demo.shop" for message in heard)
+
+
+@pytest.mark.usefixtures("patient_to_connect")
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        (lambda number, message: [message[1], b"400 Bad Request"], "400 Bad Request"),
+        (lambda number, message: [message[1], b"418"], "no answer of a device"),
+        (lambda number, message: [message[1], b"202 Accepted"] if number > 3 else None, "no answer to the oldest"),
+    ],
+)
+def test_what_logjam_does_not_acknowledge(reply: Reply, sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with device(reply) as (address, _):
+        assert to("logjam", address, RateSource(1000, 0.02, 300)) == 1
+    err = capfd.readouterr().err
+    assert sentence in err
+    assert "events were not acknowledged" in err
