@@ -1,1 +1,5 @@
-"""The command line: the stack on one machine, the demo, queries, tests. Only tests and benchmarks import this package."""
+"""The command line: a stack on one machine, and verbs that look at one."""
+
+import os
+
+os.environ.setdefault("TYPER_USE_RICH", "0")  # to import Rich takes longer than all else that a help needs

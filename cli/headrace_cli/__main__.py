@@ -13,22 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 from headrace_cli.ground import run
 
 VERBS: Final = (
-    *(
-        "up",
-        "status",
-        "down",
-        "query",
-        "demo",
-        "smoke",
-        "tap",
-        "snippet",
-        "validate",
-        "lake",
-        "live",
-        "explain",
-        "send",
-    ),
-    *("conform", "check-loss", "quarantine", "test"),
+    *("up", "status", "down", "query", "demo", "smoke", "tap", "snippet", "validate"),
+    *("lake", "live", "explain", "send", "conform", "check-loss", "quarantine", "test"),
 )
 """The verbs, in the order in which the help lists them. Each has a module of its name, and is in its `app`."""
 LISTED: Final = Path(__file__).with_name("verbs.txt")
@@ -65,6 +51,7 @@ app = typer.Typer(
     cls=Verbs,
     result_callback=_exit,
     no_args_is_help=True,
+    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
