@@ -1,16 +1,16 @@
-"""An Iceberg REST catalog on the loopback, over pyiceberg's SQL catalog. Routes and statuses are those of Iceberg's OpenAPI
-specification (`rest-catalog-open-api.yaml`); it can answer with faults.
+"""An Iceberg REST catalog over pyiceberg's SQL catalog, in the place of the network. It can answer with faults.
+
+Routes and statuses are those of Iceberg's OpenAPI specification (`rest-catalog-open-api.yaml`).
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog.rest import CreateTableRequest, TableResponse
 from pyiceberg.catalog.sql import SqlCatalog
@@ -22,7 +22,8 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.table import CommitTableRequest, CommitTableResponse, Table
+from pyiceberg.table import CommitTableRequest, Table
+from requests import PreparedRequest, Response
 
 _STATUSES: dict[type[Exception], int] = {
     NoSuchNamespaceError: 404,
@@ -31,100 +32,66 @@ _STATUSES: dict[type[Exception], int] = {
     TableAlreadyExistsError: 409,
     CommitFailedException: 409,
 }
-_SEPARATOR = "\x1f"
-"""Between the levels of a namespace in a path."""
-
-Act = Callable[[], tuple[int, Any]]
-THREAD = "rest-catalog"
+Act = Callable[[], tuple[int, str]]
 
 
-class RestCatalogServer(HTTPServer):
-    """Serves the tables of `folder`, one request at a time, in a thread of its own."""
+class RestCatalog:
+    """Serves the tables of `folder`."""
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, folder: Path) -> None:
         self.catalog = SqlCatalog("headrace", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder / "ice"))
-        self.fault: Callable[[str, Act], tuple[int, Any]] = lambda request, act: act()
+        self.fault: Callable[[str, Act], tuple[int, str]] = lambda request, act: act()
         """Answers a request ("POST /v1/…") with a status and a body; `act` does what was asked, and answers as it should."""
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), name=THREAD, daemon=True)
-        self._thread.start()
 
-    def handle_error(self, *_: object) -> None:
-        """Ends the connection without an answer: a fault wants it so."""
+    def send(self, request: PreparedRequest, **_: object) -> Response:
+        """Answers as `requests.adapters.HTTPAdapter.send` does."""
+        path = urlsplit(str(request.url)).path
+        response = Response()
+        act = partial(self._act, str(request.method), path, json.loads(cast("bytes", request.body or b"{}")))
+        response.status_code, text = self.fault(f"{request.method} {path}", act)
+        response._content = text.encode()
+        response.request = request
+        return response
 
-    def close(self) -> None:
-        """Ends the server: its port refuses connections."""
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
-        self.catalog.engine.dispose()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: RestCatalogServer
-
-    def _answer(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else {}
-        request = f"{self.command} {self.path.partition('?')[0]}"
-        status, answer = self.server.fault(request, lambda: self._act(body))
-        text = b"" if answer is None else answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815
-
-    def _act(self, body: dict[str, Any]) -> tuple[int, Any]:
-        parts = [unquote(part) for part in self.path.partition("?")[0].split("/")[2:]]
+    def _act(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, str]:
         try:
-            return self._done(parts, body)
+            return 200, self._done(method, [unquote(part) for part in path.split("/")[2:]], body)
         except Exception as error:
             return failed(_STATUSES.get(type(error), 500), type(error).__name__, str(error))
 
-    def _done(self, parts: list[str], body: dict[str, Any]) -> tuple[int, Any]:
-        catalog = self.server.catalog
-        space = tuple(parts[1].split(_SEPARATOR)) if len(parts) > 1 else ()
-        match self.command, parts[0], *parts[2:]:
+    def _done(self, method: str, parts: list[str], body: dict[str, Any]) -> str:
+        space = tuple(parts[1:2])
+        match method, parts[0], *parts[2:]:
             case "GET", "config":
-                return 200, {"defaults": {}, "overrides": {}}
+                return json.dumps({"defaults": {}, "overrides": {}})
             case "POST", "namespaces":
-                catalog.create_namespace(tuple(body["namespace"]), body["properties"])
-                return 200, {"namespace": body["namespace"], "properties": {}}
+                self.catalog.create_namespace(tuple(body["namespace"]), body["properties"])
+                return json.dumps({"namespace": body["namespace"], "properties": {}})
             case "GET", "namespaces":
-                return 200, {"namespace": space, "properties": dict(catalog.load_namespace_properties(space))}
+                found = self.catalog.load_namespace_properties(space)
+                return json.dumps({"namespace": space, "properties": dict(found)})
             case "POST", "namespaces", "tables":
-                wanted = CreateTableRequest.model_validate(
-                    {"location": None, "partition-spec": None, "write-order": None, **body}
-                )
+                unset = {"location": None, "partition-spec": None, "write-order": None}
+                wanted = CreateTableRequest.model_validate({**unset, **body})
                 spec = wanted.partition_spec or UNPARTITIONED_PARTITION_SPEC
-                place = (*space, wanted.name)
                 return _shown(
-                    catalog.create_table(
-                        place, wanted.table_schema, wanted.location, spec, properties=wanted.properties
+                    self.catalog.create_table(
+                        (*space, wanted.name), wanted.table_schema, wanted.location, spec, properties=wanted.properties
                     )
                 )
             case "GET", "namespaces", "tables", name:
-                return _shown(catalog.load_table((*space, name)))
+                return _shown(self.catalog.load_table((*space, name)))
             case "POST", "namespaces", "tables", name:
                 asked = CommitTableRequest.model_validate(body)
-                table = catalog.load_table((*space, name))
-                done: CommitTableResponse = catalog.commit_table(table, asked.requirements, asked.updates)
-                return 200, done.model_dump_json()
-            case "DELETE", "namespaces", "tables", name:
-                catalog.drop_table((*space, name))
-                return 204, None
-        return failed(406, "UnsupportedOperationException", self.path)
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
+                table = self.catalog.load_table((*space, name))
+                return str(self.catalog.commit_table(table, asked.requirements, asked.updates).model_dump_json())
+        raise NotImplementedError(method, parts)
 
 
-def failed(status: int, kind: str = "Exception", message: str = "") -> tuple[int, Any]:
+def failed(status: int, kind: str = "Exception", message: str = "") -> tuple[int, str]:
     """Returns the answer of a request that failed."""
-    return status, {"error": {"message": message, "type": kind, "code": status}}
+    return status, json.dumps({"error": {"message": message, "type": kind, "code": status}})
 
 
-def _shown(table: Table) -> tuple[int, Any]:
-    return 200, TableResponse(metadata_location=table.metadata_location, metadata=table.metadata).model_dump_json()
+def _shown(table: Table) -> str:
+    return str(TableResponse(metadata_location=table.metadata_location, metadata=table.metadata).model_dump_json())

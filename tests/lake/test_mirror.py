@@ -6,19 +6,22 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from datetime import UTC, date, datetime
+from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import requests
 import structlog
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 from headrace_common.operations import log
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
 from headrace_mirror import __main__, target
 from headrace_mirror.follower import Follower
 from headrace_mirror.metrics import MirrorMetrics
@@ -28,33 +31,23 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ServiceUnavailableError
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from requests.adapters import HTTPAdapter
 from structlog.testing import CapturingLogger
 
-from tests.lake.rest_catalog import Act, RestCatalogServer, failed
+from tests.lake.rest_catalog import Act, RestCatalog, failed
 from tests.lake.runs import Runs
+from tests.lake.test_query import append, batch, erase, event
 from tests.tiers import sized
-
-EVENTS = pa.schema(
-    [
-        ("event_id", pa.string()), ("event_time", pa.timestamp("us", "UTC")), ("body", pa.string()), ("payload", pa.binary()),
-        ("partition", pa.int32()), ("offset", pa.int64()), ("day", pa.date32()),
-    ]
-)  # fmt: skip
-BATCHES = pa.schema([("batch", pa.int64()), ("records", pa.int64())])
-ELEMENT = pa.field("element", pa.int64())  # so calls Spark it
-ERASURES = pa.schema(
-    [("erasure", pa.string()), ("offsets", pa.list_(ELEMENT)), ("ids", pa.list_(ELEMENT.with_type(pa.string())))]
-)
 
 
 class Lake:
     """A lake written by deltalake, and its mirror."""
 
-    def __init__(self, folder: Path, name: str = "the lake", server: RestCatalogServer | None = None) -> None:
+    def __init__(self, folder: Path, name: str = "the lake", *, rest: bool = False) -> None:
         self.path = folder / name  # pyiceberg and Delta's log spell a path with a space in their own ways
         self.properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "ice")}
-        if server is not None:
-            self.properties = {"type": "rest", "uri": f"http://127.0.0.1:{server.server_port}"}
+        if rest:
+            self.properties = {"type": "rest", "uri": "http://catalog"}
         self.namespace: tuple[str, ...] = ("headrace",)
         self.batch = 0
         self.metrics = MirrorMetrics()
@@ -64,32 +57,25 @@ class Lake:
         section = MirrorSettings(lake=str(self.path), catalog={**self.properties, **properties})
         return Follower(section, self.metrics, CapturingLogger())  # type: ignore[arg-type]
 
-    def land(self, records: int = 5, day: int = 1, schema: pa.Schema = EVENTS, **more: Any) -> None:
+    def land(self, records: int = 5, day: int = 1) -> None:
         """Appends a batch as the job does: rows first, its line last."""
         self.batch += 1
+        first = self.batch * 1000
         rows = [
-            {
-                "event_id": f"d.{self.batch:04}{number:04}", "event_time": datetime(2026, 1, 1, 1, 2, 3, 456789, UTC),
-                "body": None if number % 3 else "é" * 400, "payload": b"\xff\x00" if number % 2 else None,
-                "partition": 0, "offset": self.batch * 1000 + number, "day": date(2026, 1, day), **more,
-            }
+            event(
+                first + number, event_id=f"d.{self.batch:04}{number:04}", body=None if number % 3 else "é" * 400,
+                payload=b"\xff\x00" if number % 2 else None, day=date(2026, 1, day),
+            )
             for number in range(records)
         ]  # fmt: skip
-        self._append("events", rows, schema, ["day"])
-        self._append("batches", [{"batch": self.batch, "records": records}], BATCHES)
-
-    def _append(self, name: str, rows: list[dict[str, Any]], schema: pa.Schema, keys: list[str] | None = None) -> None:
-        counted = {"delta.dataSkippingStatsColumns": "event_id,event_time,offset"} if name == "events" else None
-        write_deltalake(
-            self.path / name, pa.Table.from_pylist(rows, schema=schema), mode="append", partition_by=keys,
-            schema_mode="merge", configuration=counted,
-        )  # fmt: skip
+        append(self.path / EVENTS, SCHEMAS[EVENTS], rows)
+        append(self.path / BATCHES, SCHEMAS[BATCHES], [batch(first, first + records, records)])
 
     def erase(self) -> None:
-        row = {"erasure": str(self.batch), "offsets": [self.batch * 1000, 7], "ids": None}
-        self._append("erasures", [row], ERASURES)
-        kept = self.delta("events").to_pyarrow_table().filter(pc.field("offset") != self.batch * 1000)
-        write_deltalake(self.path / "events", kept, mode="overwrite", partition_by=["day"])
+        offset = self.batch * 1000
+        erase(self.path, offsets=[offset, 7], ids=[])
+        kept = self.delta("events").to_pyarrow_table().filter(pc.field("offset") != offset)
+        write_deltalake(self.path / EVENTS, kept, mode="overwrite", partition_by=["day"])
 
     def delta(self, name: str) -> DeltaTable:
         return DeltaTable(self.path / name)
@@ -124,21 +110,19 @@ def ordered(rows: pa.Table) -> list[str]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RestCatalogServer]:
-    with closing(RestCatalogServer(tmp_path)) as started:
-        yield started
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestCatalog]:
+    made = RestCatalog(tmp_path)
+    monkeypatch.setattr(HTTPAdapter, "send", lambda _, request, **options: made.send(request, **options))
+    yield made
+    made.catalog.engine.dispose()
 
 
 @pytest.fixture
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
-    rest = getattr(request, "param", "sql") == "rest"
-    made = Lake(tmp_path, server=request.getfixturevalue("server") if rest else None)
+    made = Lake(tmp_path, rest="server" in request.fixturenames)
     made.land()
+    made.delta(EVENTS).alter.set_table_properties({"delta.dataSkippingStatsColumns": "event_id,event_time,offset"})
     return made
-
-
-BOTH = pytest.mark.parametrize("lake", ["sql", "rest"], indirect=True)
-REST = pytest.mark.parametrize("lake", ["rest"], indirect=True)
 
 
 def merge(lake: Lake) -> None:
@@ -150,7 +134,8 @@ def drop_a_day(lake: Lake) -> None:
 
 
 def add_a_column(lake: Lake) -> None:
-    lake.land(schema=EVENTS.append(pa.field("status", pa.decimal128(9, 2))), status=None)
+    lake.delta("events").alter.add_columns([Field("status", PrimitiveType("decimal(9,2)"))])
+    lake.land()
 
 
 STEPS: list[Callable[[Lake], object]] = [
@@ -170,8 +155,7 @@ STEPS: list[Callable[[Lake], object]] = [
 ]
 
 
-@BOTH
-def test_it_shows_the_same_rows_after_each_step(lake: Lake) -> None:
+def follow_each_step(lake: Lake) -> None:
     lake.follower.once()
     lake.check()
     for step in STEPS:
@@ -180,6 +164,14 @@ def test_it_shows_the_same_rows_after_each_step(lake: Lake) -> None:
         lake.check()
     lake.new_follower().once()  # it has nothing to do
     lake.check()
+
+
+def test_it_shows_the_same_rows_after_each_step(lake: Lake) -> None:
+    follow_each_step(lake)
+
+
+def test_by_a_rest_catalog_too(server: RestCatalog, lake: Lake) -> None:
+    follow_each_step(lake)
 
 
 class Killed(BaseException):
@@ -325,24 +317,23 @@ def test_a_table_of_unknown_features_is_refused(lake: Lake) -> None:
         lake.follower.once()
 
 
-@REST
 @pytest.mark.parametrize("landed", [True, False], ids=["landed", "lost"])
 @pytest.mark.parametrize("status", [500, None])
 def test_a_commit_of_unknown_state_breaks_no_reader(
-    lake: Lake, server: RestCatalogServer, status: int | None, landed: bool
+    server: RestCatalog, lake: Lake, status: int | None, landed: bool
 ) -> None:
     lake.follower.once()
     lake.land(day=2)
     sound = server.fault
 
-    def fault(request: str, act: Act) -> tuple[int, Any]:
+    def fault(request: str, act: Act) -> tuple[int, str]:
         if not request.startswith("POST /v1/namespaces/headrace/tables/"):
             return act()
         server.fault = sound
         if landed:
             act()
         if status is None:
-            raise ConnectionAbortedError
+            raise requests.ConnectionError
         return failed(status)
 
     server.fault = fault
@@ -353,38 +344,38 @@ def test_a_commit_of_unknown_state_breaks_no_reader(
     lake.check()
 
 
-@REST
+def away(request: str, act: Act) -> tuple[int, str]:
+    raise requests.ConnectionError
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["it-has-looked-before", "at-its-start"])
 def test_a_catalog_that_is_away_is_asked_again(
-    lake: Lake, server: RestCatalogServer, known: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: RestCatalog, lake: Lake, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.follower.once()
     follower = lake.follower if known else lake.new_follower()
-    server.close()
+    sound, server.fault = server.fault, away
     lake.land()
     lake.land()
-    again: list[RestCatalogServer] = []
 
     def wait(seconds: float) -> None:
-        if again:
+        if server.fault is sound:
             follower.stop()
             return
         assert follower.ready_problems()
         assert lake.metrics.lag.labels("events")._value.get() == (2 if known else 0)
-        again.append(RestCatalogServer(tmp_path, server.server_port))
+        server.fault = sound
 
     monkeypatch.setattr(follower._stopping, "wait", wait)
     follower.run()
     lake.check()
     assert follower.ready_problems() == []
     assert lake.metrics.lag.labels("events")._value.get() == 0
-    again[0].close()
 
 
-@REST
 @pytest.mark.parametrize(("status", "error"), [(401, ConfigError), (503, ServiceUnavailableError)])
 def test_a_catalog_that_lets_nobody_in_is_refused(
-    lake: Lake, server: RestCatalogServer, status: int, error: type[Exception]
+    server: RestCatalog, lake: Lake, status: int, error: type[Exception]
 ) -> None:
     server.fault = lambda request, act: failed(status)
     with pytest.raises(error):
