@@ -1,4 +1,4 @@
-"""The end of Spark's JVM, as a process that merely sleeps."""
+"""The start of Spark's JVM, and its end, as a process that merely sleeps."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from headrace_common.operations.errors import ConfigError, HeadraceError
@@ -20,13 +21,7 @@ from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark import engine
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
-
-
-class Session:
-    stopped = False
-
-    def stop(self) -> None:
-        self.stopped = True
+from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -35,13 +30,6 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]
         monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=sleeper))
         yield sleeper
         sleeper.kill()
-
-
-@pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Session:
-    made = Session()
-    monkeypatch.setattr(engine, "session", lambda settings, log, once: made)
-    return made
 
 
 SETTINGS = LakeSettings(path="/lake", checkpoint="/checkpoint")
@@ -54,13 +42,15 @@ SETTINGS = LakeSettings(path="/lake", checkpoint="/checkpoint")
     ("number", "name"), [(signal.SIGKILL, "9 (Killed)"), (signal.SIGRTMIN + 1, "35 (Real-time signal 1)")]
 )
 def test_a_jvm_that_was_killed_is_named_with_its_signal(
-    process: subprocess.Popen[bytes], session: Session, lost: Exception, number: int, name: str
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, lost: Exception, number: int, name: str
 ) -> None:
+    session = Mock()
+    monkeypatch.setattr(engine, "session", session)
     said = rf"^Spark's JVM \(pid {process.pid}\) was ended by signal {re.escape(name)}$"
     process.send_signal(number)
     with pytest.raises(HeadraceError, match=said), engine.running(SETTINGS, LogSettings()):
         raise lost
-    assert not session.stopped, "there is nobody to stop"
+    assert not session().stop.called, "there is nobody to stop"
 
 
 def test_a_user_without_a_name_is_named_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,3 +88,22 @@ def test_a_folder_that_cannot_be_written_is_named_before_spark_starts(tmp_path: 
     settings = LakeSettings(path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "file" / "checkpoint"))
     with pytest.raises(ConfigError, match="LAKE__CHECKPOINT"):
         engine.session(settings, LogSettings())
+
+
+@pytest.mark.spark
+def test_where_a_folder_has_no_hard_links_hadoops_own_stay_and_it_is_said(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    places = {"LAKE__PATH": str(tmp_path / "lake"), "LAKE__CHECKPOINT": str(tmp_path / "checkpoint")}
+    spark._jsc.hadoopConfiguration().set(engine.LOCAL_FILES, "org.apache.hadoop.fs.local.LocalFs")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        engine._write_local_files(spark, *places.values())
+    said = engine.remarks(spark, places)
+    engine._write_local_files(spark, *places.values())
+    assert [each.partition(" ")[0] for each in said] == ["LAKE__PATH"]
+    assert engine.remarks(spark, places) == []
+    assert [*tmp_path.iterdir()] == []

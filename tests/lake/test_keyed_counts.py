@@ -10,13 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from headrace_lake.dedup.index import DUPLICATE
 from headrace_lake.landing import on_spark
-from headrace_lake.landing.freshness import Ages, ages
-from headrace_lake.landing.landing import BatchResult
+from headrace_lake.landing.freshness import ages
 from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.rows.decode import FAULT
 from headrace_lake.rows.keyed_counts import counts, keyed_counts
-from headrace_lake.upkeep.metrics import LakeMetrics
-from headrace_lake.upkeep.operations import LakeHealth
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as sf
 
@@ -71,27 +68,3 @@ def test_a_batch_is_counted_while_it_is_written(spark: SparkSession) -> None:
         expected[edges[min(bisect_left(edges, age), len(edges) - 1)]] += count
     assert {end: count for _, end, count in ages(found.ages, 0).spans if count} == expected
     assert found.newest == round((landed - timedelta(seconds=min(seconds))).timestamp() * 1000)
-
-
-def test_a_batch_is_counted_in_the_metrics() -> None:
-    metrics = LakeMetrics()
-    health = LakeHealth(metrics)
-    result = BatchResult(
-        batch=3, records=12, events=7, seconds=2.0, ends={("t", 0): 12},
-        ages=Ages([(1, 3, 8), (100, 200, 1)]), duplicates={"forward": 2}, reasons={"bad_json": 2, "other": 1},
-    )  # fmt: skip
-    health.landed(result)
-    text = metrics.exposition().decode()
-    for line in (
-        "headrace_lake_records_total 12.0",
-        'headrace_lake_duplicates_total{protocol="forward"} 2.0',
-        'headrace_lake_quarantined_total{reason="bad_json"} 2.0',
-        'headrace_lake_quarantined_total{reason="other"} 1.0',
-        'headrace_lake_freshness_seconds_bucket{le="1.0"} 0.0',
-        'headrace_lake_freshness_seconds_bucket{le="2.0"} 8.0',
-        'headrace_lake_freshness_seconds_bucket{le="120.0"} 8.0',
-        'headrace_lake_freshness_seconds_bucket{le="+Inf"} 9.0',
-        "headrace_lake_freshness_seconds_sum 166.0",
-        'headrace_lake_freshness_last_seconds{quantile="0.5"} 2.125',
-    ):
-        assert line in text.splitlines(), line
