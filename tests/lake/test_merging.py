@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
 from headrace_lake.upkeep.maintenance import TimeBudget
-from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, Piece, choose
+from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, Piece, choose, is_small
 
 from tests.contract.waiting import there
-from tests.lake.merging_days import RATES, Days
 
 TODAY, YESTERDAY = "2026-05-06", "2026-05-05"
 NOW = 1e9
@@ -52,15 +52,28 @@ def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> N
     assert next_piece(events={YESTERDAY: day(7, 3, age=-SETTLED)}) is None, "added in the future of this clock"
 
 
-@pytest.mark.parametrize("rate", RATES)
-def test_the_bounds_hold_in_a_simulated_day(rate: int) -> None:
-    """Of docs/lake-operate.md."""
-    days = Days(rate)
-    days.run()
-    assert days.written / days.landed <= 2.2
-    assert days.of_ideal <= 1.3
-    assert days.beyond <= 60
-    assert days.written_rows / days.landed_rows <= 4
+@pytest.mark.parametrize("size", [9_000, 360_000, 1_800_000, 7_000_000])
+def test_a_day_is_rewritten_seldom_and_has_few_files(size: int) -> None:
+    """A file of `size` bytes lands every 5 seconds, and all that is due is merged at once."""
+    files, written, most = SimpleNamespace(small={}, newest=NOW), 0, 0
+    batches, final, whole = 17_280, 128 << 20, 0
+    for number in range(batches + 200):
+        now = NOW + 5 * number
+        if number < batches:
+            files.small[f"{number:06}"], files.newest = size, now
+        today = YESTERDAY if number < batches else TODAY
+        while piece := choose({"events": {YESTERDAY: files}}, today=today, now=now, file_bytes=final):
+            merged = sum(files.small.pop(path) for path in piece.files)
+            written += merged
+            if is_small(merged, final):
+                files.small[f"{number:06}+"] = merged
+            else:
+                whole += 1
+        ideal = math.ceil(min(number + 1, batches) * size / final)
+        most = max(most, whole + len(files.small) - ideal)
+    assert written <= 4 * batches * size
+    assert most <= 60
+    assert whole + len(files.small) <= 1.3 * ideal
 
 
 def test_the_budget_is_a_share_of_the_time() -> None:
