@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from .stage import PARTITIONS, RESENT, Meter, Way, in_batches, in_turns, land, machine, prove, write
 
 EVENTS, ROUNDS, WARM = 2_000_000, 3, 3
-WAYS = {"plain": "off", "map": "map", "arrays": "arrays"}
-"""Name of the measurement -> LAKE__DEDUP."""
+WAYS: dict[str, dict[str, Any]] = {"plain": {"horizon": 0}, "map": {}, "arrays": {"dedup": "arrays"}}
+"""Name of the measurement -> settings of the lake."""
 
-UNREPEATED = {f"{name}, unrepeated": dedup for name, dedup in WAYS.items()}
+UNREPEATED = {f"{name}, unrepeated": settings for name, settings in WAYS.items()}
 """The same without a resend."""
 
 
@@ -45,18 +45,18 @@ def run(arguments: argparse.Namespace) -> None:
     """Runs all rounds and writes the results."""
     held: dict[str, Any] = {}
 
-    def landed(name: str, dedup: str) -> Way:
+    def landed(name: str, settings: dict[str, Any]) -> Way:
         def way(
             spark: SparkSession, kafka: KafkaSettings, arguments: argparse.Namespace, here: Path, meter: Meter
         ) -> None:
-            last = land(spark, kafka, arguments.batch, here, meter, dedup)
-            prove(here / "lake", arguments.events, plain=dedup == "off")
+            last = land(spark, kafka, arguments.batch, here, meter, settings)
+            prove(here / "lake", arguments.events, plain="horizon" in settings)
             if last is not None and last.dedup_status is not None:
-                held[dedup] = last.dedup_status.state._asdict()
+                held[name.split(",")[0]] = last.dedup_status.state._asdict()
 
         return way
 
-    ways = {name: landed(name, dedup) for name, dedup in {**WAYS, **UNREPEATED}.items()}
+    ways = {name: landed(name, settings) for name, settings in {**WAYS, **UNREPEATED}.items()}
     size, taken = in_turns(arguments, {"noop": throw_away, **ways}, UNREPEATED)
     write_results(
         {

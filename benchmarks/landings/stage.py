@@ -192,11 +192,11 @@ def land(
     size: int,
     folder: Path,
     meter: Meter,
-    dedup: str,
+    settings: dict[str, Any],
 ) -> BatchResult | None:
     """Lands the topic with the job; returns the last batch."""
     lake = LakeSettings(
-        path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size, dedup=dedup
+        path=str(folder / "lake"), checkpoint=str(folder / "checkpoint"), batch_records=size, **settings
     )
     health = _Health(meter)
     log = logs.configure(LogSettings(level="warning"), "landing")

@@ -38,11 +38,9 @@ class Map:
         ("local[*]", {"dedup_memory": HEAP // 2 + 1}, True, r"\(\d+\) is more than half .* raise LAKE__DRIVER_MEMORY"),
         ("local[*]", {"dedup": "arrays"}, True, ArraysIndex),
         ("local[*]", {}, False, ArraysIndex),
-        ("local[*]", {"dedup": "map"}, False, "which this JVM does not allow: InaccessibleObjectException: no"),
         ("local-cluster[2,1,1024]", {}, True, ArraysIndex),
-        ("local-cluster[2,1,1024]", {"dedup": "map"}, True, "is map, and the master is .* set auto or arrays"),
         ("yarn", {"dedup_memory": HEAP}, True, ArraysIndex),  # it is not in the heap
-        *((master, {"dedup": "off"}, True, NoIndex) for master in ("local[*]", "k8s://https://host")),
+        *((master, {"horizon": 0}, True, NoIndex) for master in ("local[*]", "k8s://https://host")),
     ],
 )
 def test_the_way_fits_the_master(

@@ -6,16 +6,14 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 import pytest
-from headrace_lake.dedup import lookup
-from headrace_lake.dedup.arrays_index import _READ, _marked, _rows, _written
+from headrace_lake.dedup.arrays_index import _marked, id_rows
 from headrace_lake.dedup.id_arrays import IdArrays, IdRows
-from headrace_lake.dedup.index import DUPLICATE, ELSEWHERE, OFFSET_BITS, IdKind
+from headrace_lake.dedup.index import ASKED, DUPLICATE, OFFSET_BITS
 from headrace_lake.dedup.map_index import function_of
 from headrace_lake.spark.jvm import CompilerError, define
 from hypothesis import HealthCheck, given, settings
@@ -25,6 +23,7 @@ from pyspark.sql import SparkSession
 HORIZON = 10
 AMPLE = 1 << 24
 FAR = (1 << OFFSET_BITS) - 1  # the last offset that a place can hold
+KINDS = (pa.string(), pa.timestamp("us", "UTC"), pa.int32(), pa.int64())  # of `ASKED`
 quick = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
@@ -34,7 +33,6 @@ class IdEvent(NamedTuple):
     id: str
     time: int
     place: int
-    kind: int
 
 
 @dataclass
@@ -47,21 +45,18 @@ class Model:
         entries = self.landed.setdefault(event.id, [])
         if (event.time, event.place) in entries:
             return False
-        if event.kind != IdKind.LANDED and any(abs(time - event.time) <= HORIZON for time, _ in entries):
+        if any(abs(time - event.time) <= HORIZON for time, _ in entries):
             return True
-        if event.kind != IdKind.UNIQUE:
-            entries.append((event.time, event.place))
+        entries.append((event.time, event.place))
         return False
 
-    def sizes(self) -> tuple[int, int]:
-        """How many entries there are, and how many of them have `u.` ids."""
-        uniques = [entries for name, entries in self.landed.items() if name[0] == "u"]
-        return sum(map(len, self.landed.values())), sum(map(len, uniques))
+    def size(self) -> int:
+        return sum(map(len, self.landed.values()))
 
 
 class Index(Protocol):
     def check_and_add(self, batch: list[IdEvent]) -> list[bool]: ...
-    def sizes(self) -> tuple[int, int]: ...
+    def size(self) -> int: ...
     def room(self) -> tuple[int, int | None]:
         """Its bytes, and the latest time that it forgot."""
 
@@ -71,47 +66,42 @@ class Map:
 
     def __init__(self, recent: Any) -> None:
         self.recent = recent
-        self.recent.resolved(True)
 
     def check_and_add(self, batch: list[IdEvent]) -> list[bool]:
         ask = self.recent.checkAndAdd
-        return [ask(event.id.encode(), event.time, event.place, int(event.kind)) for event in batch]
+        return [ask(event.id.encode(), event.time, event.place) for event in batch]
 
-    def sizes(self) -> tuple[int, int]:
-        return self.recent.ids(), self.recent.uniques()
+    def size(self) -> int:
+        return int(self.recent.ids())
 
     def room(self) -> tuple[int, int | None]:
         return self.recent.bytes(), self.recent.forgottenTo()
 
 
 class Arrays:
-    """The index in Python. It adds what has landed in a way of its own."""
+    """The index in Python."""
 
     def __init__(self, most: int) -> None:
         self.arrays = IdArrays(HORIZON, most)
 
     def check_and_add(self, batch: list[IdEvent]) -> list[bool]:
-        if batch and batch[0].kind == IdKind.LANDED:
-            self.arrays.add(rows({event[:3]: event for event in batch}.values()))
-            return [False] * len(batch)
         return list(self.arrays.check_and_add(rows(batch)).tolist())
 
-    def sizes(self) -> tuple[int, int]:
-        return self.arrays.state().ids, self.arrays.uniques
+    def size(self) -> int:
+        return self.arrays.state().ids
 
     def room(self) -> tuple[int, int | None]:
         return self.arrays.state().bytes, self.arrays.state().forgotten_to
 
 
 def rows(events: Iterable[IdEvent]) -> IdRows:
-    """The events in the form that `IdArrays` takes: the place of a `u.` id is negative."""
+    """The events in the form that `IdArrays` takes."""
     listed = list(events)
     return IdRows(
         np.array([int(event.id[2:18], 16) for event in listed], np.uint64),
         np.array([int(event.id[18:], 16) for event in listed], np.uint64),
         np.array([event.time for event in listed], np.int64),
-        np.array([event.place - (1 << 63 if event.id[0] == "u" else 0) for event in listed], np.int64),
-        np.array([event.kind for event in listed], np.int8),
+        np.array([event.place for event in listed], np.int64),
     )
 
 
@@ -138,8 +128,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         old.close()
 
 
-# equal except for a few digits, like the ids of one frame; the same digits with both prefixes
-IDS = [f"{kind}.{'0' * 15}{high}{'f' * 15}{low}" for kind in "du" for high in "01" for low in "01a"]
+# equal except for a few digits, like the ids of one frame
+IDS = [f"{kind}.{'0' * 15}{high}{'f' * 15}{low}" for kind, high in ("d0", "u1") for low in "01a"]
 
 
 @st.composite
@@ -154,25 +144,20 @@ def batches(draw: st.DrawFn) -> list[list[IdEvent]]:
         batch = []
         for _ in range(draw(st.integers(0, 12))):
             name = draw(st.sampled_from(IDS))
-            kind = draw(st.sampled_from([IdKind.REPUBLISHED, IdKind.UNIQUE if name[0] == "u" else IdKind.ORDINARY]))
             place = draw(st.integers(0, 3)) << OFFSET_BITS | offset
-            batch.append(IdEvent(name, draw(st.integers(0, 60)), place, kind))
+            batch.append(IdEvent(name, draw(st.integers(0, 60)), place))
             offset += 1
         made.append(batch)
     return made
 
 
 @quick
-@given(batches(), batches())
-def test_any_history_is_answered_as_the_model_does(
-    make: Make, landed: list[list[IdEvent]], history: list[list[IdEvent]]
-) -> None:
-    """`landed`: what the table holds when the index is made."""
+@given(batches())
+def test_any_history_is_answered_as_the_model_does(make: Make, history: list[list[IdEvent]]) -> None:
     index, model = make(AMPLE), Model()
-    before = [[event._replace(kind=IdKind.LANDED) for event in batch] for batch in landed]
-    for batch in (*before, *history):
+    for batch in history:
         assert index.check_and_add(batch) == [model.check_and_add(event) for event in batch]
-    assert index.sizes() == model.sizes()
+    assert index.size() == model.size()
 
 
 def test_out_of_room_the_oldest_go(make: Make) -> None:
@@ -182,24 +167,15 @@ def test_out_of_room_the_oldest_go(make: Make) -> None:
     times = [10 * (number * 7919 % 600) for number in known]
     names = [f"d.{number * 7919:032x}" for number in known]
     for number in known:
-        assert index.check_and_add([IdEvent(names[number], times[number], number, IdKind.ORDINARY)]) == [False]
+        assert index.check_and_add([IdEvent(names[number], times[number], number)]) == [False]
     taken, forgotten_to = index.room()
     assert taken <= most
     assert forgotten_to is not None
     assert forgotten_to < max(times) - 500, "not the latest"
-    told = 0
-    for number in known:  # they only ask
-        (duplicate,) = index.check_and_add([IdEvent(names[number], times[number], 10_000 + number, IdKind.UNIQUE)])
-        assert duplicate or times[number] <= forgotten_to
-        told += duplicate
-    assert told == index.sizes()[0] > 1_000
-
-
-def test_places_of_topics_that_are_no_more_are_no_records_place() -> None:
-    index = Arrays(AMPLE)
-    index.check_and_add([IdEvent(IDS[0], time, ELSEWHERE, IdKind.LANDED) for time in (0, 100)])
-    assert index.sizes() == (2, 0)
-    assert index.check_and_add([IdEvent(IDS[0], 100, 0, IdKind.ORDINARY)]) == [True]
+    held = [number for number in known if times[number] > forgotten_to]
+    assert index.size() >= len(held) > 1_000
+    for number in held:
+        assert index.check_and_add([IdEvent(names[number], times[number], 10_000 + number)]) == [True]
 
 
 def test_many_batches_leave_few_runs() -> None:
@@ -208,9 +184,7 @@ def test_many_batches_leave_few_runs() -> None:
     for number in range(100):
         high, low = (chance.integers(0, 1 << 63, 1000, np.uint64) for _ in range(2))
         places = np.arange(number * 1000, (number + 1) * 1000)
-        assert not arrays.check_and_add(
-            IdRows(high, low, np.zeros(1000, np.int64), places, np.zeros(1000, np.int8))
-        ).any()
+        assert not arrays.check_and_add(IdRows(high, low, np.zeros(1000, np.int64), places)).any()
     assert arrays.state().ids == 100_000
     assert len(arrays._runs) <= 8
 
@@ -219,12 +193,11 @@ def test_many_batches_leave_few_runs() -> None:
 def test_tasks_share_one_map(spark: SparkSession) -> None:
     """Four tasks bring each of 4,000 ids five times: one of the five is new, and a second pass gives the same answer."""
     recent = define(spark, "headrace_lake.dedup", "RecentIds")(HORIZON, AMPLE)
-    recent.resolved(True)
     spark._jsparkSession.udf().register("remembered", function_of(spark, recent))
     events = spark.range(0, 20_000, 1, 4).selectExpr(
         "binary('d.' || lpad(lower(hex(id % 4000)), 32, '0')) as id", "id as place", "id div 4000 as time"
     )
-    marked = events.selectExpr("place", f"remembered(id, time, place, {int(IdKind.ORDINARY)}) as {DUPLICATE}")
+    marked = events.selectExpr("place", f"remembered(id, time, place) as {DUPLICATE}")
     new = {row.place for row in marked.where(f"not {DUPLICATE}").collect()}
     assert {place % 4_000 for place in new} == set(range(4_000))
     assert len(new) == recent.ids() == 4_000
@@ -259,34 +232,25 @@ def test_rows_are_marked_by_the_places_that_the_arrays_name(spark: SparkSession,
 
 
 @pytest.mark.spark
-def test_ids_of_files_are_those_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
-    """Of the rows of a file, and of a file without rows; while `u.` ids are looked for, and while they are not."""
+def test_only_ids_of_ours_are_remembered(spark: SparkSession) -> None:
+    """By both indexes, at the same time and place."""
+    strange = [
+        f"d.{digits}" for digits in ("A" * 32, "0" * 31 + "g", "0" * 31 + " ", "0" * 31, "", "\u00e9" * 16, "0" * 33)
+    ]
     moment = datetime(2026, 5, 6, 12, 0, 0, 7999, tzinfo=UTC)
-    strange = ("A" * 32, "0" * 31 + "g", "0" * 31 + " ")  # no ids of ours
-    events = spark.createDataFrame(
-        [
-            ("d." + "0123456789abcdef" * 2, moment, None, 0, 0),
-            ("u." + "f" * 32, moment, '{"republished":true}', 3, 1 << 32),
-            ("d." + "8" * 32, moment, '{"republished":true}', (1 << 18) - 1, FAR),
-            ("u." + "0" * 32, moment, '{"a":1}', 0, 7),
-            *(("d." + digits, moment, None, 0, 8 + number) for number, digits in enumerate(strange)),
-        ],
-        "event_id string, received_time timestamp, attributes string, partition int, offset long",
-    )
-    for number, rows in enumerate((events, events.where("false"))):
-        rows.select(*_READ).coalesce(1).write.parquet(str(tmp_path / str(number)))
-        table = pq.read_table(tmp_path / str(number))
-        for uniques in (False, True):
-            kind = lookup.kind(uniques=uniques, no_event="false")
-            asked = _rows(
-                rows.selectExpr("event_id", f"{lookup.TIME} as time", f"{lookup.place()} as place", f"{kind} as kind")
-            )
-            found = _written(table, uniques=uniques)
-            assert len(found) == (0 if number else 4 if uniques else 3)
-            for one, other in zip(vars(found).values(), vars(asked).values(), strict=True):
-                assert (one.tolist(), one.dtype) == (other.tolist(), other.dtype)
+    known = [("d." + "0123456789abcdef" * 2, moment, 3, FAR), ("u." + "f" * 32, moment, 0, 7)]
+    rows = [*known, *((name, moment, 0, 8 + number) for number, name in enumerate(strange))]
+    for events in (rows, []):
+        table = pa.Table.from_arrays(
+            [pa.array([row[at] for row in events], kind) for at, kind in enumerate(KINDS)], names=[*ASKED]
+        )
+        found = id_rows(table)
+        assert found.high.tolist() == [int(row[0][2:18], 16) for row in events[:2]]
+        assert found.low.tolist() == [int(row[0][18:], 16) for row in events[:2]]
+        assert found.time.tolist() == [int(row[1].timestamp() * 1000) for row in events[:2]]
+        assert found.place.tolist() == [row[2] << OFFSET_BITS | row[3] for row in events[:2]]
     recent = define(spark, "headrace_lake.dedup", "RecentIds")(HORIZON, AMPLE)
-    for digits in (*strange, "0" * 31, "", "\u00e9" * 16, "0" * 33):  # nor does the map take them
-        assert not any(recent.checkAndAdd(f"d.{digits}".encode(), 0, place, 0) for place in range(2))
+    for name in strange:
+        assert not any(recent.checkAndAdd(name.encode(), 0, place) for place in range(2))
     assert recent.ids() == 0
     recent.close()

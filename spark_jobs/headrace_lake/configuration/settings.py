@@ -74,10 +74,9 @@ class LakeSettings(Section):
         description="Seconds. Of events with the same id whose Kafka timestamps are at most this far apart, one lands;"
         " 0: all land.",
     )
-    dedup: Literal["auto", "map", "arrays", "off"] = Field(
+    dedup: Literal["auto", "arrays"] = Field(
         "auto",
-        description="Where ids are remembered: `map` in the JVM (only with a `local` master), `arrays` in the driver's Python;"
-        " `auto` takes the one that fits the master; `off`: nowhere, resends land.",
+        description="Where ids are remembered: `arrays` in the driver's Python; `auto`, with a `local` master, in the JVM.",
     )
     dedup_memory: int | None = Field(
         None, ge=1 << 20, description="Maximum bytes of remembered ids; default: a quarter of the driver's heap."

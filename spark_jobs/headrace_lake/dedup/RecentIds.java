@@ -3,7 +3,7 @@ package headrace.lake;
 import java.util.Arrays;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
-import org.apache.spark.sql.api.java.UDF4;
+import org.apache.spark.sql.api.java.UDF3;
 
 /**
  * An index of the ids that landed lately, with the time and place of each, in primitive arrays. It is a Spark function that
@@ -13,20 +13,10 @@ import org.apache.spark.sql.api.java.UDF4;
  * a nested class uses. `id_arrays.py` does the same with NumPy; the tests compare both with the same model.
  *
  * An entry has four longs: the id's 32 hex digits as two longs, its Kafka timestamp in milliseconds, and its place (partition
- * and offset, see `index.py`); the sign bit of the place is set for `u.` ids. An id has several entries if its events are
- * farther apart than the horizon. Open addressing with linear probing, in stripes with a lock each.
+ * and offset, see `index.py`). An id has several entries if its events are farther apart than the horizon. Open addressing with linear probing, in stripes with a lock each.
  */
-public final class RecentIds implements UDF4 {
+public final class RecentIds implements UDF3 {
     private static final long serialVersionUID = 1L;
-
-    /** How to treat an event: the fourth argument of `call`; the same numbers as `IdKind` in `index.py`. */
-    public static final int ORDINARY = 0;
-    public static final int REPUBLISHED = 1;
-    public static final int UNIQUE = 2; // a `u.` id, not republished: a duplicate if a republished copy came first; never added
-    public static final int LANDED = 3; // it is in the table: only add it
-
-    /** In the message of the exception that fails a batch with a republished `u.` id: the index lacks the original. */
-    public static final String UNRESOLVED = "HEADRACE_UNRESOLVED_REPUBLISHED";
 
     private static final int STRIPES = 32;
     static final int FIELDS = 4;
@@ -55,8 +45,6 @@ public final class RecentIds implements UDF4 {
     transient long most;
     private transient Stripe[] stripes;
     transient AtomicLong held;
-    transient AtomicLong uniques;
-    private transient volatile boolean resolved;
 
     /** Finds duplicates within `horizon` ms of each other, in at most `most` bytes. */
     public RecentIds(long horizon, long most) {
@@ -64,7 +52,6 @@ public final class RecentIds implements UDF4 {
         this.horizon = horizon;
         this.most = most;
         this.held = new AtomicLong();
-        this.uniques = new AtomicLong();
         this.stripes = new Stripe[STRIPES];
         for (int index = 0; index < STRIPES; index++) {
             this.stripes[index] = new Stripe(this);
@@ -86,14 +73,12 @@ public final class RecentIds implements UDF4 {
         return living;
     }
 
-    /** (id as bytes, time in ms, place, kind) -> whether the event is a duplicate; false for LANDED. */
-    public Object call(Object id, Object time, Object place, Object kind) throws Exception {
-        boolean duplicate = checkAndAdd(
-            (byte[]) id, ((Long) time).longValue(), ((Long) place).longValue(), ((Integer) kind).intValue());
-        return Boolean.valueOf(duplicate);
+    /** (id as bytes, time in ms, place) -> whether the event is a duplicate. */
+    public Object call(Object id, Object time, Object place) throws Exception {
+        return Boolean.valueOf(checkAndAdd((byte[]) id, ((Long) time).longValue(), ((Long) place).longValue()));
     }
 
-    public boolean checkAndAdd(byte[] id, long time, long place, int kind) {
+    public boolean checkAndAdd(byte[] id, long time, long place) {
         if (id.length != ID_LENGTH) {
             return false;
         }
@@ -113,15 +98,8 @@ public final class RecentIds implements UDF4 {
         if (wrong < 0) {
             return false; // not a valid id: never a duplicate
         }
-        boolean unique = id[0] == 'u';
-        if (unique) {
-            place |= Long.MIN_VALUE;
-            if (kind == REPUBLISHED && !resolved) {
-                throw new IllegalStateException(UNRESOLVED);
-            }
-        }
         long hash = mixed(high, low);
-        return stripes[(int) hash & STRIPES - 1].checkAndAdd(high, low, time, place, kind, hash >>> 33);
+        return stripes[(int) hash & STRIPES - 1].checkAndAdd(high, low, time, place, hash >>> 33);
     }
 
     static long mixed(long high, long low) {
@@ -129,11 +107,6 @@ public final class RecentIds implements UDF4 {
         hash = (hash ^ hash >>> 32) * 0xD6E8FEB86659FD93L;
         hash = (hash ^ hash >>> 32) * 0xD6E8FEB86659FD93L;
         return hash ^ hash >>> 32;
-    }
-
-    /** Whether the index holds the originals of all republished `u.` ids of the next batch. */
-    public void resolved(boolean yes) {
-        resolved = yes;
     }
 
     /** The number of entries. */
@@ -159,11 +132,6 @@ public final class RecentIds implements UDF4 {
         return latest;
     }
 
-    /** How many entries have `u.` ids. While there are none, unrepublished `u.` ids need no check. */
-    public long uniques() {
-        return uniques.get();
-    }
-
     static final class Stripe {
         private final RecentIds all;
         private long[] slots;
@@ -187,11 +155,11 @@ public final class RecentIds implements UDF4 {
         }
 
         /** `hash`: 31 bits. */
-        synchronized boolean checkAndAdd(long high, long low, long time, long place, int kind, long hash) {
+        synchronized boolean checkAndAdd(long high, long low, long time, long place, long hash) {
             boolean near = false;
             int at = first(hash);
             while (slots[at + 2] != EMPTY) {
-                if (slots[at] == high && slots[at + 1] == low && (slots[at + 3] ^ place) >= 0) {
+                if (slots[at] == high && slots[at + 1] == low) {
                     long apart = slots[at + 2] - time;
                     if (slots[at + 3] == place && apart == 0) {
                         return false; // this very record: the same answer as before
@@ -200,23 +168,18 @@ public final class RecentIds implements UDF4 {
                 }
                 at = next(at);
             }
-            if (near && kind != LANDED) {
+            if (near) {
                 return true;
             }
-            if (kind != UNIQUE) {
-                if (entries + 1 > capacity * FULLEST) {
-                    makeRoom();
-                    at = first(hash);
-                    while (slots[at + 2] != EMPTY) {
-                        at = next(at);
-                    }
-                }
-                put(slots, at, high, low, time, place);
-                entries++;
-                if (place < 0) {
-                    all.uniques.incrementAndGet();
+            if (entries + 1 > capacity * FULLEST) {
+                makeRoom();
+                at = first(hash);
+                while (slots[at + 2] != EMPTY) {
+                    at = next(at);
                 }
             }
+            put(slots, at, high, low, time, place);
+            entries++;
             return false;
         }
 
@@ -278,9 +241,6 @@ public final class RecentIds implements UDF4 {
                     continue;
                 }
                 if (time < from || time == from && ties-- > 0) {
-                    if (old[was + 3] < 0) {
-                        all.uniques.decrementAndGet();
-                    }
                     continue;
                 }
                 int at = first(mixed(old[was], old[was + 1]) >>> 33);

@@ -1,4 +1,4 @@
-"""Chooses the index by the settings and the Spark master, and refuses a choice that would let duplicates through."""
+"""Chooses the index by the settings and the Spark master."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from headrace_common.operations.log import Log
 from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeSettings, location
+from headrace_lake.dedup.arrays_index import ArraysIndex
 from headrace_lake.dedup.index import DedupIndex, NoIndex
 from headrace_lake.dedup.map_index import MapIndex
 from headrace_lake.spark.jvm import CompilerError, java_class
@@ -18,20 +19,15 @@ _LEAST_SHARE: Final = 2  # in the heap the index may take at most half: landing 
 
 
 def open_index(spark: SparkSession, settings: LakeSettings, topic_id: str, log: Log) -> DedupIndex:
-    """Returns an empty index. Raises `ConfigError` if the settings contradict each other or the master."""
-    if settings.dedup == "off" or settings.horizon == 0:
+    """Returns an empty index. Raises `ConfigError` if it would take more than half of the heap."""
+    if settings.horizon == 0:
         return NoIndex()
     master = str(spark.sparkContext.master)
-    one_jvm = master == "local" or master.startswith("local[")
-    if settings.dedup == "map" and not one_jvm:
-        raise ConfigError(
-            f"LAKE__DEDUP is map, and the master is {master}: each executor would have its own index, and duplicates "
-            "would land; set auto or arrays"
-        )
     heap = int(java_class(spark, "java.lang.Runtime").getRuntime().maxMemory())
     most = settings.dedup_memory or heap // _SHARE
     where = (spark, location(settings.path), topic_id, round(settings.horizon * 1000), most)
-    if settings.dedup != "arrays" and one_jvm:
+    # a map is in one JVM: on a cluster each executor would have its own, and duplicates would land
+    if settings.dedup != "arrays" and (master == "local" or master.startswith("local[")):
         if most > heap // _LEAST_SHARE:
             raise ConfigError(
                 f"LAKE__DEDUP_MEMORY ({most}) is more than half of the driver's heap ({heap}): raise LAKE__DRIVER_MEMORY"
@@ -39,15 +35,9 @@ def open_index(spark: SparkSession, settings: LakeSettings, topic_id: str, log: 
         try:
             index = MapIndex(*where)
         except CompilerError as error:
-            if settings.dedup == "map":
-                raise ConfigError(f"LAKE__DEDUP is map, which this JVM does not allow: {error}") from error
             log.warning("ids cannot be kept in a map", reason=str(error))
         else:
             log.info("remembers ids in a map", most_bytes=most)
             return index
-    try:
-        from headrace_lake.dedup.arrays_index import ArraysIndex
-    except ImportError as error:
-        raise ConfigError(f"LAKE__DEDUP needs NumPy and PyArrow for arrays: {error}") from error
     log.info("remembers ids in arrays", most_bytes=most)
     return ArraysIndex(*where)

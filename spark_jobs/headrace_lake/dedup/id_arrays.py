@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from headrace_lake.dedup.index import IdKind, IndexState
+from headrace_lake.dedup.index import IndexState
 
 _BYTES: Final = 32  # per entry
 _PEAK_BYTES: Final = 48  # per entry, while two runs are merged
@@ -24,13 +24,12 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass
 class IdRows:
-    """Events as columns: the 32 hex digits of the id as two words, time in ms, place, `IdKind`."""
+    """Events as columns: the 32 hex digits of the id as two words, time in ms, place."""
 
     high: Words
     low: Words
     time: Longs
     place: Longs
-    kind: npt.NDArray[np.int8]
 
     def __len__(self) -> int:
         return len(self.time)
@@ -67,32 +66,21 @@ class IdArrays:
         self._most: Final = most // _PEAK_BYTES
         self._runs: list[_Run] = []
         self._forgotten_to: int | None = None
-        self.uniques = 0
-        """The number of entries with `u.` ids. At 0, unrepublished `u.` ids need no check."""
 
     def state(self) -> IndexState:
         """Returns the current size."""
         ids = sum(map(len, self._runs))
         return IndexState(ids, ids * _BYTES, self._forgotten_to)
 
-    def add(self, rows: IdRows) -> None:
-        """Adds `rows`, which are in the table."""
-        key = _mixed(rows.high, rows.low)
-        order = np.argsort(key, kind="stable")
-        entries = _Run(key[order], rows.low[order], rows.time[order], rows.place[order])
-        known, _ = self._find(entries)
-        self._insert(entries.take(~known))
-
     def check_and_add(self, rows: IdRows) -> Flags:
         """Returns which of `rows` are duplicates, checked in order. Adds the others."""
         key = _mixed(rows.high, rows.low)
         order = np.argsort(key, kind="stable")
         asked = _Run(key[order], rows.low[order], rows.time[order], rows.place[order])
-        ask_only = rows.kind[order] == IdKind.UNIQUE
         known, near = self._find(asked)
         duplicate = near & ~known
-        self._repeats(asked, ask_only, ~near & ~known, duplicate)
-        self._insert(asked.take(~known & ~duplicate & ~ask_only))
+        self._repeats(asked, ~near & ~known, duplicate)
+        self._insert(asked.take(~known & ~duplicate))
         answer = np.empty(len(rows), np.bool_)
         answer[order] = duplicate
         return answer
@@ -106,7 +94,7 @@ class IdArrays:
             which = np.flatnonzero(run.key[np.minimum(step, len(run) - 1)] == asked.key)
             step = step[which]
             while len(which):  # an id may have several entries
-                same = (run.low[step] == asked.low[which]) & ((run.place[step] ^ asked.place[which]) >= 0)
+                same = run.low[step] == asked.low[which]
                 apart = np.abs(run.time[step] - asked.time[which])
                 known[which] |= same & (apart == 0) & (run.place[step] == asked.place[which])
                 near[which] |= same & (apart <= self._horizon)
@@ -117,20 +105,20 @@ class IdArrays:
                 step, which = step[more], which[more]
         return known, near
 
-    def _repeats(self, asked: _Run, ask_only: Flags, undecided: Flags, duplicate: Flags) -> None:
+    def _repeats(self, asked: _Run, undecided: Flags, duplicate: Flags) -> None:
         """Marks in `duplicate` which of the `undecided` repeat an earlier one of the same batch."""
         alike = asked.key[1:] == asked.key[:-1]
         repeated = np.zeros(len(asked), np.bool_)
         repeated[1:] = alike
         repeated[:-1] |= alike
-        seen: dict[tuple[int, int, bool], list[int]] = {}
+        seen: dict[tuple[int, int], list[int]] = {}
         which = np.flatnonzero(repeated & undecided)
-        listed = (column[which].tolist() for column in (asked.key, asked.low, asked.time, asked.place, ask_only))
-        for index, key, low, time, place, only in zip(which.tolist(), *listed, strict=True):
-            times = seen.setdefault((key, low, place < 0), [])
+        listed = (column[which].tolist() for column in (asked.key, asked.low, asked.time))
+        for index, key, low, time in zip(which.tolist(), *listed, strict=True):
+            times = seen.setdefault((key, low), [])
             if any(abs(time - other) <= self._horizon for other in times):
                 duplicate[index] = True
-            elif not only:
+            else:
                 times.append(time)
 
     def _insert(self, entries: _Run) -> None:
@@ -143,7 +131,6 @@ class IdArrays:
             while len(self._runs) > 1:
                 self._merge()
             self._forget()
-        self.uniques = sum(int(np.count_nonzero(run.place < 0)) for run in self._runs)
 
     def _merge(self) -> None:
         """Merges the last two runs."""

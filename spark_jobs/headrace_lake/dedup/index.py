@@ -14,32 +14,29 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from typing_extensions import override
 
-from headrace_lake.spark.literals import OURS
+from headrace_lake.spark.literals import OURS, quoted
+from headrace_lake.tables.layout import EVENTS
+from headrace_lake.tables.transaction_log import live_rows
 
 DUPLICATE: Final = f"{OURS}duplicate"
 """Column of checked rows: the event is a duplicate. False for a row with a fault: that is not an event."""
 
+ASKED: Final = ("event_id", "received_time", "partition", "offset")
+"""The columns by which an index knows an event."""
+TIME: Final = "unix_millis(received_time)"
+"""SQL: the Kafka timestamp of a row."""
 OFFSET_BITS: Final = 44
-"""Bits of a place that hold the offset. The partition is above them; the sign bit is set for `u.` ids."""
-
-ELSEWHERE: Final = (1 << 63) - 1
-"""The place of an event from a deleted topic, whose offsets a recreated topic uses again. No record has this place."""
-
-
-class IdKind(IntEnum):
-    """How the index treats an event. RecentIds.java has the same numbers."""
-
-    ORDINARY = 0  # a `d.` id
-    REPUBLISHED = 1
-    UNIQUE = 2  # a `u.` id, not republished: a duplicate if a republished copy came first; never added
-    LANDED = 3  # it is in the table: only add it
+"""Bits of a place that hold the offset. The partition is above them."""
+PLACE: Final = f"shiftleft(bigint(partition), {OFFSET_BITS}) | `offset`"
+"""SQL: the place of a row."""
+_ELSEWHERE: Final = ((1 << 63 - OFFSET_BITS) - 1, (1 << OFFSET_BITS) - 1)
+"""Partition and offset of an event from a deleted topic, whose offsets a recreated topic uses again. No record has them."""
 
 
 class IndexState(NamedTuple):
@@ -98,3 +95,13 @@ class NoIndex(DedupIndex):
     @override
     def close(self) -> None:
         pass
+
+
+def landed(spark: SparkSession, lake: str, since: int, topic_id: str) -> DataFrame:
+    """Returns `ASKED` of the events that the table holds since `since` (ms). Skips files by their times."""
+    rows = live_rows(spark, f"{lake}/{EVENTS}", (*ASKED, "topic_id"), ("received_time", since))
+    here = f"topic_id = {quoted(topic_id)}"
+    partition, offset = _ELSEWHERE
+    return rows.where(f"received_time >= timestamp_millis({max(0, since)}L)").selectExpr(
+        *ASKED[:2], f"if({here}, partition, {partition}) as partition", f"if({here}, offset, {offset}L) as offset"
+    )

@@ -9,8 +9,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 from typing_extensions import override
 
-from headrace_lake.dedup import lookup
-from headrace_lake.dedup.index import DUPLICATE, Accept, DedupIndex
+from headrace_lake.dedup.index import DUPLICATE, TIME, Accept, DedupIndex
 from headrace_lake.kafka.start import spans
 from headrace_lake.landing import freshness
 from headrace_lake.landing.gathered import gathered
@@ -116,7 +115,7 @@ def _measures(*, erased: bool) -> list[Column]:
         "ages": keyed_counts_sql(f"`{_AGE}`"),
         "faulty": f"count_if(not ({_SOUND}))",
         **({"erased": f"count_if({ERASED} and {_SOUND})"} if erased else {}),
-        "newest": f"max({lookup.TIME})",
+        "newest": f"max({TIME})",
     }
     again = sf.expr(f"{_SOUND} and {DUPLICATE}")
     return [*(sf.expr(measure).alias(name) for name, measure in named.items()), listed(again, "event_id")]
