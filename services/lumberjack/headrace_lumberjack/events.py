@@ -52,8 +52,10 @@ class Records(JsonEvents[BeatsFields]):
         return self.envelope().reject(*fault, bytes(raw), unique_id(), attributes)
 
 
-class DocumentsFrame(JsonFrame[BeatsFields]):
-    """J frames that are published together: their JSON, byte for byte, or rejects."""
+class RunFrame(JsonFrame[BeatsFields]):
+    """Data frames that are published together. The JSON of a J frame goes on byte for byte; the pairs of a D frame as a JSON
+    object, with a unique id. A D frame that cannot be understood is rejected with its header.
+    """
 
     __slots__ = ("_run", "_unique")
 
@@ -83,49 +85,32 @@ class DocumentsFrame(JsonFrame[BeatsFields]):
     @override
     def raws(self, first: int, last: int) -> Iterator[Bytes]:
         run = self._whole()
-        data, whole, at = run.data, memoryview(run.data), run.begin(first) + DATA_HEADER
+        data, whole, at = run.data, memoryview(run.data), run.begin(first)
         for end in islice(run.ends, first, last):
-            yield data[at:end] if end - at <= SHORT else whole[at:end]  # a long one is not copied
-            at = end + DATA_HEADER
+            if run.is_json:
+                at += DATA_HEADER
+                yield data[at:end] if end - at <= SHORT else whole[at:end]  # a long one is not copied
+            else:
+                yield object_of_pairs(whole[at:end], self.maker.event_bytes)
+            at = end
 
     @override
     def plain(self, index: int) -> list[Part]:
-        run, core = self._whole(), native.core
+        run, core, maker = self._whole(), native.core, self.maker
+        if not run.is_json:
+            return []
         at = run.begin(index)
         piece = run.data[at : at + core.bytes_at_once]
-        maker = self.maker
         return core.documents(maker.origin, self._unique.prefix, maker.limits, piece, index, self.count - index)[0]
 
     @override
     def name(self, index: int, fields: BeatsFields, event: Bytes) -> bytes:
-        return identity(fields, event, self.maker.memory) or self._unique(index)
+        own = identity(fields, event, self.maker.memory) if self._whole().is_json else None
+        return own or self._unique(index)
 
     @override
     def reject(self, index: int, fault: Fault, raw: Bytes) -> Reject:
-        return self.maker.reject(fault, raw, self._whole().sequence(index))
-
-
-class PairsFrame(DocumentsFrame):
-    """D frames that are published together: their pairs as JSON objects, with unique ids, or rejects, whole frames."""
-
-    __slots__ = ()
-
-    @override
-    def raws(self, first: int, last: int) -> Iterator[Bytes]:
-        return (object_of_pairs(self._frame(index), self.maker.event_bytes) for index in range(first, last))
-
-    def _frame(self, index: int) -> memoryview:
         run = self._whole()
-        return memoryview(run.data)[run.begin(index) : run.ends[index]]
-
-    @override
-    def plain(self, index: int) -> list[Part]:
-        return []
-
-    @override
-    def name(self, index: int, fields: BeatsFields, event: Bytes) -> bytes:
-        return self._unique(index)
-
-    @override
-    def reject(self, index: int, fault: Fault, raw: Bytes) -> Reject:
-        return super().reject(index, fault, self._frame(index))
+        if not run.is_json:
+            raw = run.data[run.begin(index) : run.ends[index]]
+        return self.maker.reject(fault, raw, run.sequence(index))

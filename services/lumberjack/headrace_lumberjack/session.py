@@ -19,9 +19,9 @@ from headrace_common.session.interface import ByteSession, Frame, Peer, Status, 
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_lumberjack.events import DocumentsFrame, PairsFrame, Records
+from headrace_lumberjack.events import Records, RunFrame
 from headrace_lumberjack.settings import LumberjackSection
-from headrace_lumberjack.wire import HEADER, V2, FrameRun, LumberjackDecoder, Window, WireLimits, acknowledgement
+from headrace_lumberjack.wire import HEADER, V2, FrameRun, LumberjackDecoder, Window, acknowledgement
 
 LOOK: Final = 1.0
 """Seconds between two ticks while a v2 client waits."""
@@ -38,8 +38,8 @@ class _Window:
     """A window that is not acknowledged yet.
 
     `count`: the events that it announced; `missing`: those that have not come. `storing`: its runs that are not durable yet.
-    `last`: the number of its last event that has come; `zero`: whether one of them has the number 0. `silent`: since when its
-    client waits or has heard nothing.
+    `last`: the number of its last event that has come; `zero`: whether one of them may have the number 0. `silent`: since when
+    its client waits or has heard nothing.
     """
 
     version: int
@@ -55,7 +55,7 @@ class _Window:
         self.missing -= len(run)
         self.storing += 1
         self.last = run.sequence(len(run) - 1)
-        self.zero = self.zero or run.has_zero()
+        self.zero = self.zero or not run.steady or run.sequence(0) == 0
 
     def ambiguous(self) -> bool:
         """Returns whether one of its events may have the number 0: the client could take a keep-alive for its acknowledgement."""
@@ -69,8 +69,8 @@ class LumberjackSession(ByteSession):
         self, peer: Peer, limits: LimitSettings, lumberjack: LumberjackSection, memory: Memory | None = None
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
-        frame = WireLimits(limits.frame_bytes, lumberjack.window_events, lumberjack.pairs)
-        self._decoder = LumberjackDecoder(frame, InflateLimits(limits.inflated_bytes, limits.ratio))
+        inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
+        self._decoder = LumberjackDecoder(limits.frame_bytes, lumberjack.window_events, lumberjack.pairs, inflate)
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ready: deque[Frame] = deque()
         self._windows: deque[_Window] = deque()  # not acknowledged, in order
@@ -154,8 +154,7 @@ class LumberjackSession(ByteSession):
                     ticket, window = next(self._tickets), self._windows[-1]
                     window.take(item)
                     self._storing[ticket] = window
-                    frame = DocumentsFrame if item.is_json else PairsFrame
-                    self._ready.append(frame(item, ticket, now_ms, self._records))
+                    self._ready.append(RunFrame(item, ticket, now_ms, self._records))
         finally:
             self._acknowledge()
 

@@ -33,14 +33,14 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, SLICE, InflateLimits, inflate_zlib
-from headrace_common.session.parser import WORK, AtLeast, Cost, Parser, Steps
+from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, InflateLimits, inflate_zlib
+from headrace_common.session.parser import AtLeast, Cost, Parser, Steps
 from typing_extensions import override
 
 V1: Final = 0x31
@@ -62,27 +62,18 @@ RUN: Final = 8_192
 FRAME_WORK: Final = 64
 """The work of cutting a frame of a run, as inflated bytes that take as long."""
 
-MOST_WINDOWS: Final = 1024
-"""Maximum windows that one C frame may open, more than any client does: each takes a hundred times the bytes that announce it."""
-
 _number = struct.Struct(">I").unpack_from
 
 
-@dataclass(frozen=True, slots=True)
-class WireLimits:
-    """Limits of one frame: sizes in bytes, a frame with its header. `window`: maximum events that a W may announce."""
-
-    frame: int
-    window: int
-    pairs: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Window:
-    """A window begins: a W frame, or the next window of a v1 client that does not announce each."""
+    """A window begins: a W frame, or the next window of a v1 client that does not announce each. `left`: its events that are
+    still missing.
+    """
 
-    version: int
-    count: int
+    version: int = 0
+    count: int = 0
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +82,6 @@ class FrameRun:
     number is one above the previous one, without wrapping.
     """
 
-    version: int
     data: bytes
     ends: list[int]
     steady: bool
@@ -112,70 +102,91 @@ class FrameRun:
         """Returns the sequence number of frame `index`."""
         return number_at(self.data, self.begin(index) + KIND)
 
-    def has_zero(self) -> bool:
-        """Returns whether one of its frames has the number 0, which a keep-alive also uses."""
-        if self.steady:
-            return self.sequence(0) == 0
-        return any(self.sequence(index) == 0 for index in range(len(self)))
-
-
-@dataclass(slots=True)
-class OpenWindow:
-    """The window that is being filled. `left`: its events that are still missing."""
-
-    version: int = 0
-    size: int = 0
-    left: int = 0
-
 
 class LumberjackDecoder(Parser[Window | FrameRun]):
-    """Decodes a client's bytes, split anywhere; or the content of a C frame, which began while `inside` was open."""
+    """Decodes a client's bytes, split anywhere.
 
-    def __init__(self, limits: WireLimits, inflate: InflateLimits, inside: OpenWindow | None = None) -> None:
-        self._limits = limits
+    `frame_bytes`: maximum size of a frame with its header; `window_events`: maximum events that a W may announce; `pairs`:
+    maximum pairs of a D frame.
+    """
+
+    def __init__(self, frame_bytes: int, window_events: int, pairs: int, inflate: InflateLimits) -> None:
+        self._frame_bytes = frame_bytes
+        self._window_events = window_events
+        self._most_pairs = pairs
         self._inflate = inflate
-        self._inside = inside is not None
-        self.window = OpenWindow() if inside is None else replace(inside)
+        self.window = Window()
+        """The window that is being filled."""
         super().__init__()
 
     @override
     def messages(self) -> Steps:
-        data, at, need = b"", 0, 1
+        need = KIND
         while True:
-            if len(data) - at < need:
-                self.unread(data[at:])
-                data, at = b"", 0  # not kept while nothing comes
+            self.begins()
+            data = yield AtLeast(need)
+            at, need = yield from self._frames(data)
+            self.unread(data[at:])
+            del data  # not kept while nothing comes
+            if not need:
                 self.begins()
-                data = yield AtLeast(need)
-            self.begins(data, at)
-            version, need = data[at], KIND
+                frame = yield from self._pairs()
+                _, need = yield from self._frames(frame, inside=True)
+
+    def _frames(self, data: bytes, *, inside: bool = False) -> Generator[Any, bytes, tuple[int, int]]:
+        """Yields the frames that are whole. Returns where they end, and how many bytes the next one has at least; 0: it is a D
+        frame. `inside`: these are not the bytes of the connection.
+        """
+        at = 0
+        while len(data) - at >= KIND:
+            if not inside:
+                self.begins(data, at)
+            version, kind = data[at], data[at + 1]
             if version not in (V1, V2):
                 raise ProtocolError("neither version 1 nor version 2 of Lumberjack")
-            if len(data) - at < need:
-                continue
-            kind = data[at + 1]
             if kind in (D, J):
                 if kind == D and version == V2:
                     raise ProtocolError("a D frame is not of version 2")
-                data, at, need = yield from self._events(data, at)
+                yield from self._expect(version)
+                run, end = self._run(data, at)
+                if run is None:
+                    return at, end - at if kind == J else 0
+                self.window.left -= len(run)
+                yield Cost(FRAME_WORK * len(run))
+                yield run
+                at = end
                 continue
-            if kind not in (W, C) or (kind == C and self._inside):
-                where = " inside a C frame" if self._inside else ""
+            if kind not in (W, C) or (kind == C and inside):
+                where = " inside a C frame" if inside else ""
                 raise ProtocolError(f"no frame that a client sends{where}")
-            need = HEADER
-            if len(data) - at < need:
-                continue
-            number = number_at(data, at + KIND)
+            if len(data) - at < HEADER:
+                return at, HEADER
+            number, end = number_at(data, at + KIND), at + HEADER
             if kind == W:
                 yield self._open(version, number)
-            elif HEADER + number > self._limits.frame:
+            elif HEADER + number > self._frame_bytes:
                 raise ProtocolError(f"a compressed frame of {number} bytes", limit="LIMITS__FRAME_BYTES")
             else:
-                need = HEADER + number
-                if len(data) - at < need:
-                    continue
-                yield from self._content(memoryview(data)[at + HEADER : at + need])
-            at, need = at + need, 1
+                end += number
+                if len(data) < end:
+                    return at, end - at
+                yield from self._content(memoryview(data)[at + HEADER : end])
+            at = end
+        return at, KIND
+
+    def _content(self, stream: memoryview) -> Steps:
+        """Yields what a C frame contains once all of it has inflated to its checksum: nothing of a damaged one may be stored."""
+        pieces: list[bytes] = []
+        for piece in inflate_zlib(stream, self._inflate):
+            pieces.append(piece)
+            self.held += len(piece)
+            yield Cost(max(len(piece), LAST_WINDOW * INPUT_WORK))
+        content = b"".join(pieces)
+        del pieces
+        end, _ = yield from self._frames(content, inside=True)
+        if end < len(content):
+            raise ProtocolError("a C frame ends inside a frame")
+        self.held -= len(content)
 
     # Windows
 
@@ -183,10 +194,10 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
         missing = self.window.left
         if missing and V2 in (self.window.version, version):
             raise ProtocolError(f"a W frame while {missing} events of the last window are missing")
-        if count > self._limits.window:
+        if count > self._window_events:
             raise ProtocolError(f"a window of {count} events", limit="LUMBERJACK__WINDOW_EVENTS")
-        self.window = OpenWindow(version, count, count)
-        return Window(version, count)
+        self.window = Window(version, count, count)
+        return self.window
 
     def _expect(self, version: int) -> Iterator[Window]:
         """Yields the window that data of a version opens, if it opens one. Raises `ProtocolError` if none may come now."""
@@ -195,34 +206,18 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
             what = f"in a window of version {chr(window.version)}" if window.version else "before any window"
             raise ProtocolError(f"data of version {chr(version)} {what}")
         if not window.left:
-            if version == V2 or not window.size:
+            if version == V2 or not window.count:
                 raise ProtocolError("data beyond the window")
-            yield self._open(version, window.size)
+            yield self._open(version, window.count)
 
     # Data
-
-    def _events(self, data: bytes, at: int) -> Generator[Any, bytes, tuple[bytes, int, int]]:
-        """Yields the data frames at `at`. Returns the bytes that are there, how far they are decoded, and how many it needs."""
-        yield from self._expect(data[at])
-        run, end = self._run(data, at)
-        if run is None and data[at + 1] == J:
-            return data, at, end - at
-        if run is None:
-            self.unread(data[at:])
-            self.begins()
-            data = yield from self._pairs()
-            run, end = FrameRun(V1, data, [len(data)], steady=True), len(data)
-        self.window.left -= len(run)
-        yield Cost(FRAME_WORK * len(run))
-        yield run
-        return data, end, 1
 
     def _run(self, data: bytes, first: int) -> tuple[FrameRun | None, int]:
         """Returns the complete frames like that at `first`, as many as the window has left, and their end. If that one is not
         complete: None, and up to where more bytes are needed. A fault after the first frame waits for the next call.
         """
         kind, most, at = data[first : first + KIND], min(self.window.left, RUN), first
-        ends, steady = native.core.frames(data, first, self._limits.frame - DATA_HEADER, most)
+        ends, steady = native.core.frames(data, first, self._frame_bytes - DATA_HEADER, most)
         if ends:
             at = ends[-1]
         else:
@@ -244,13 +239,13 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
                 ends.append(end)
         if first:
             ends = [end - first for end in ends]
-        return FrameRun(kind[0], data[first:at], ends, steady), at
+        return FrameRun(data[first:at], ends, steady), at
 
     def _json_end(self, data: bytes, at: int) -> int:
         if len(data) < at + DATA_HEADER:
             return at + DATA_HEADER
         size = DATA_HEADER + number_at(data, at + HEADER)
-        if size > self._limits.frame:
+        if size > self._frame_bytes:
             raise ProtocolError(f"a J frame of {size - DATA_HEADER} bytes", limit="LIMITS__FRAME_BYTES")
         return at + size
 
@@ -277,47 +272,15 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
     def _text_count(self, data: Bytes, first: int) -> int:
         """Returns how many keys and values a D frame has."""
         count = number_at(data, first + HEADER)
-        if count > self._limits.pairs:
+        if count > self._most_pairs:
             raise ProtocolError(f"an event of {count} pairs", limit="LUMBERJACK__PAIRS")
         return 2 * count
 
     def _text_bytes(self, size: int, before: int) -> int:
         """Returns the size of a key or a value if it is allowed. `before`: bytes of its frame before its length."""
-        if before + 4 + size > self._limits.frame:
+        if before + 4 + size > self._frame_bytes:
             raise ProtocolError("a D frame is too large", limit="LIMITS__FRAME_BYTES")
         return size
-
-    # Compressed frames
-
-    def _content(self, stream: memoryview) -> Steps:
-        """Yields what a C frame contains once all of it is known to be sound: nothing of a faulty one may be stored."""
-        inner = LumberjackDecoder(self._limits, self._inflate, self.window)
-        slices, ended = inflate_zlib(stream, self._inflate), False
-        found: list[Window | FrameRun] = []
-        windows = 0
-        while not ended:
-            content = bytearray()
-            while len(content) < SLICE and not ended:
-                piece = next(slices, None)
-                ended = piece is None
-                content += piece or b""
-                self.held += len(piece or b"")
-                yield Cost(max(len(piece or b""), LAST_WINDOW * INPUT_WORK))
-            busy = True
-            while busy:
-                items = [*inner.receive(bytes(content))]
-                content, busy = bytearray(), inner.busy
-                found += items
-                windows += sum(isinstance(item, Window) for item in items)
-                if windows > MOST_WINDOWS:
-                    raise ProtocolError(f"a C frame of more than {MOST_WINDOWS} windows")
-                yield Cost(WORK * busy)
-        if inner.partial_bytes():
-            raise ProtocolError("a C frame ends inside a frame")
-        self.window = inner.window
-        for item in found:
-            self.held -= item.ends[-1] if isinstance(item, FrameRun) else 0
-            yield item
 
 
 def number_at(frame: Bytes, at: int) -> int:
