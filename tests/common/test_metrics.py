@@ -11,7 +11,7 @@ from headrace_common.protocol import installed
 from headrace_common.record.contract import Reason, RecordFault
 from headrace_lake.upkeep.metrics import TASKS, LakeMetrics
 from headrace_logjam.metrics import ClientRefusal, LogjamMetrics
-from headrace_logjam.session import LATE, SAID
+from headrace_logjam.session import SAID
 from headrace_segment.metrics import SegmentMetrics
 
 
@@ -55,7 +55,7 @@ def named_ends() -> set[str]:
         ("events_quarantined", {reason.value for reason in Reason}),
         ("connections_closed", {*named_ends(), "deaf", "handshake"}),
         ("limit_hits", {*named_limits(), "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
-        ("logjam_answers", {*SAID.values(), LATE}),
+        ("logjam_answers", set(SAID.values())),
         ("logjam_refused", {refusal.value for refusal in ClientRefusal}),
     ],
 )

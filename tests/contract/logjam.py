@@ -103,7 +103,7 @@ class LogjamDialect(Dialect):
     connection = False
     added = frozenset({"request_id", "started_ms"})
     malformed = b"GET / HTTP/1.1\r\n\r\n"
-    sections = MappingProxyType({"logjam": {"pull_port": 0, "answer_time": 60}})
+    sections = MappingProxyType({"logjam": {"pull_port": 0}})
 
     async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """libzmq hears each step only after its own."""

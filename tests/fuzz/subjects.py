@@ -14,13 +14,12 @@ from typing import Any, Final, get_args
 
 import orjson
 from headrace_common.session.inflate import zstd
-from headrace_common.session.interface import Message
 from headrace_courier.wire import HEADER, PING, entry, evnt, jdat
 from headrace_forward.wire import EventTime
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
 
 from tests.courier import driving as courier
-from tests.driving import NOW_MS, Drive, without_chance
+from tests.driving import Drive, without_chance
 from tests.forward import driving as forward
 from tests.forward.driving import Mode, encode
 from tests.fuzz.chance import Chance, Sent, flat
@@ -158,12 +157,10 @@ def _compressed_again(data: bytes, chance: random.Random) -> bytes:
 
 
 def _turns(sent: Sent, turns: Sequence[int] = (), **limits: Any) -> logjam.Driven:
-    """Its transport keeps messages whole: what may differ is how many the event loop reads in one turn."""
+    """Its transport keeps messages whole: what may differ is how many are read together."""
     found = logjam.driven(**limits)
     for start, end in zip((0, *turns), (*turns, len(sent)), strict=True):
-        for message in sent[start:end]:
-            found.session.receive(Message(message, logjam.ROUTE, logjam.ADDRESS), NOW_MS)
-        for frame in found.turn():
+        for frame in found.send(*sent[start:end]):
             found.store(frame)
         found.hear()
     return found

@@ -21,7 +21,6 @@ META = encode_meta(Meta())
 ROUTE = b"\0\1\2\3\4"
 ADDRESS = "192.0.2.7"
 HOST = b"here.example"
-ANSWER_TIME = 4.5
 
 Publish = Callable[[Sequence[bytes], int], None]
 
@@ -42,31 +41,16 @@ class Driven:
     """A session, and all that came of it."""
 
     session: ProducerSession
-    frames: list[Frame] = field(default_factory=list)
     parts: list[list[Seen | Reject]] = field(default_factory=list)
     replies: list[tuple[bytes, ...]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    now: float = 1000.0
 
-    def send(self, *messages: Sequence[bytes], route: bytes = ROUTE) -> None:
-        """Messages that are read in one turn."""
+    def send(self, *messages: Sequence[bytes], route: bytes = ROUTE) -> list[Frame]:
+        """Messages that are read together: the frames that they make."""
         for parts in messages:
             self.session.receive(Message(parts, route, ADDRESS), NOW_MS)
-            assert list(self.session.frames()) == []
-
-    def turn(self, seconds: float = 0.0) -> list[Frame]:
-        """The event loop turns, so much later: what is handed out."""
-        self.now += seconds
-        due = self.session.deadline()
-        if due is not None and due <= self.now:
-            self.session.tick(self.now)
-            due = self.session.deadline()
-            assert due is None or due > self.now
-        found = list(self.session.frames())
-        assert self.session.status().partial_bytes == 0
-        self.frames += found
-        return found
+        return list(self.session.frames())
 
     def store(self, frame: Frame, stored: int | None = None) -> None:
         """The publisher asks for all parts, and so many of them, or all, are durable."""
@@ -92,7 +76,6 @@ def driven(*, answers: bool = True, publish: Publish | None = None, **limits: An
     ignored: list[str] = []
     session = ProducerSession(
         with_constants(LogjamLimits, limits)(**limits),
-        ANSWER_TIME,
         answers=answers,
         host=HOST,
         said=said.append,
@@ -103,10 +86,9 @@ def driven(*, answers: bool = True, publish: Publish | None = None, **limits: An
 
 
 def drive(*messages: Sequence[bytes], answers: bool = True, **limits: Any) -> Driven:
-    """All of them in one turn, stored."""
+    """All of them together, stored."""
     found = driven(answers=answers, **limits)
-    found.send(*messages)
-    for frame in found.turn():
+    for frame in found.send(*messages):
         found.store(frame)
     found.hear()
     assert found.session.status().idle

@@ -26,24 +26,15 @@ class Consumer:
 
     def __init__(self) -> None:
         self.lost = 0
-        self.now = 1000.0
         self.session = ConsumerSession("device-1", "us", LIMITS, self._lost)
 
     def _lost(self, numbers: int) -> None:
         self.lost += numbers
 
     def send(self, *messages: list[bytes]) -> list[Any]:
-        """Messages of one turn: the frames that they make."""
+        """Messages that are read together: the frames that they make."""
         for parts in messages:
             self.session.receive(Message(parts), NOW_MS)
-            assert list(self.session.frames()) == []
-        return self.tick()
-
-    def tick(self, seconds: float = 0) -> list[Any]:
-        self.now += seconds
-        due = self.session.deadline()
-        if due is not None and due <= self.now:
-            self.session.tick(self.now)
         assert self.session.outgoing() is None
         return list(self.session.frames())
 
@@ -84,24 +75,14 @@ def test_what_is_no_message_is_kept(frames: list[bytes]) -> None:
     assert split(part.raw) == frames
 
 
-def test_what_kafka_refuses_for_good_is_counted_as_lost_but_for_what_is_stored() -> None:
+def test_what_kafka_refuses_for_good_is_counted_as_lost() -> None:
     consumer = Consumer()
     (frame,) = consumer.send(published(1), published(2), published(5), published(6))
     assert consumer.lost == 2
     consumer.session.stored(frame.ticket, 1, False)
     consumer.session.abandon(frame.ticket)
-    assert consumer.lost == 2 + 3
+    assert consumer.lost == 2 + 4
     assert consumer.session.status().idle
-    assert consumer.session.deadline() is None
-
-
-def test_all_that_is_read_in_one_turn_has_one_time() -> None:
-    """Else a number could be stored as received before a lower one, which is in another frame."""
-    session = Consumer().session
-    for number, app_env in ((1, b"a-b"), (2, b"c-d"), (3, b"a-b")):
-        session.receive(Message(published(number, app_env=app_env)), NOW_MS + number)
-    session.tick(0.0)
-    assert [frame.received_ms for frame in session.frames()] == [NOW_MS + 1] * 2
 
 
 def test_any_frames_are_events_rejects_or_markers() -> None:

@@ -43,8 +43,7 @@ def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
     """16 MiB of blocks without output held the event loop for more than five seconds."""
     frames = [*event(b"")[:2], BARREN_ZLIB, event(b"", BodyCompression.ZLIB)[3]]
     found = driven()
-    found.send(asking(frames))
-    (frame,) = found.turn()
+    (frame,) = found.send(asking(frames))
     *pauses, reject = frame.parts()
     assert len(pauses) >= len(BARREN_ZLIB) // LAST_WINDOW
     assert isinstance(reject, Reject)
@@ -54,8 +53,7 @@ def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
 def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:
     sent = [event({"n": n}) for n in range(3)]
     found = driven()
-    found.send(*map(asking, sent))
-    (frame,) = found.turn()
+    (frame,) = found.send(*map(asking, sent))
     reject = frame.spoiled("a bug")
     assert reject.reason is Reason.INTERNAL
     assert [split(each) for each in split(reject.raw)] == sent

@@ -60,14 +60,13 @@ class Consumer:
         some = [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
         self.session.read(ended=self.ended, empty=not some and not self.waiting)
         self.ended = False
+        now_ms = self.world.passes() + self.skew
         for number, frames in some:
             before = [self.last] if self.last is not None else self.world.stored
             if max((each[1] for each in before if each[0] < number[0]), default=number[1]) < number[1]:
                 self.world.hidden = True  # the device restarted, and its numbers do not show it
             self.last = number
-            self.session.receive(Message(frames), self.world.passes() + self.skew)
-        if self.session.deadline() is not None:
-            self.session.tick(self.world.now)
+            self.session.receive(Message(frames), now_ms)
         self.frames += self.session.frames()
 
     def store(self, share: float) -> None:
@@ -189,7 +188,6 @@ def said(*numbers: tuple[int, int], consumer: str = "a", ended: int | None = Non
         session.read(ended=at == ended, empty=False)
         session.read(ended=False, empty=True)
         session.receive(Message([b"a-b", b"logs", b"%d" % second, encode_meta(Meta(0, 7, 1, number))]), second * 1000)
-        session.tick(0.0)
         for frame in session.frames():
             item = frame.items[-1]  # type: ignore[attr-defined]
             rows.append((f"{number} {second}", there(maker.about(item)).decode(), frame.received_ms))

@@ -28,9 +28,8 @@ def test_what_is_stored_is_published_once_with_numbers_of_its_own_and_what_is_re
     publication, said = Publication(DEVICE, b"tcp://here:9606"), []
     found = driven(publish=lambda frames, now_ms: said.append(publication.message(frames, now_ms)))
     good = [event({"n": n}, n, device=5, sequence=99, created_ms=1000 * n) for n in range(3)]
-    found.send(*map(asking, good[:2]), asking(event(b"no JSON")), asking(good[2]))
-    (frame,) = found.turn()
-    for stored, published in ((0, 0), (1, 1), (3, 2), (None, 3)):
+    (frame,) = found.send(*map(asking, good[:2]), asking(event(b"no JSON")), asking(good[2]))
+    for stored, published in ((3, 0), (None, 3)):
         found.store(frame, stored)
         assert [each[:3] for each in said] == [each[:3] for each in good[:published]]
     metas = [decode_meta(each[3]) for each in said]
@@ -45,8 +44,8 @@ def test_of_a_frame_that_a_mistake_of_ours_spoiled_what_is_no_message_is_not_pub
     """It is in quarantine as a whole, and its parts were not all made. Others must be served on."""
     said: list[list[bytes]] = []
     found = driven(publish=lambda frames, now_ms: said.append(Publication(DEVICE, b"").message(frames, now_ms)))
-    found.send(asking(event({"n": 1})), asking(event({"n": 2})[:3]), asking([*event({"n": 3})[:3], b"no meta"]))
-    for frame in found.turn():
+    broken = event({"n": 2})[:3], [*event({"n": 3})[:3], b"no meta"]
+    for frame in found.send(asking(event({"n": 1})), *map(asking, broken)):
         found.session.stored(frame.ticket, 1, True)
     assert [each[2] for each in said] == [b'{"n":1}']
 

@@ -42,7 +42,7 @@ class Logjam(Receiver):
 
     def __init__(self, topics: KafkaSettings, folder: Path, /, **sections: dict[str, object]) -> None:
         self.pull_port = free_port()
-        sections["logjam"] = {"pull_port": self.pull_port, "answer_time": 60, **sections.get("logjam", {})}
+        sections["logjam"] = {"pull_port": self.pull_port, **sections.get("logjam", {})}
         super().__init__("logjam", topics, folder, sections)
 
 

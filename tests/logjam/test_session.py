@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from headrace_common.session.interface import Frame, KeepUntil
+from headrace_common.session.interface import KeepUntil
 
 from tests.driving import parts_of
 from tests.fuzz.subjects import made
@@ -16,27 +14,18 @@ ACCEPTED = (ROUTE, APP_ENV, b"202 Accepted")
 ELSEWHERE = b"cafe-production"
 
 
-def test_frames_of_one_turn_are_by_application() -> None:
+def test_frames_are_by_application_and_those_that_ask_and_those_that_do_not_keep_their_order() -> None:
     found = driven()
-    found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)), asking(event({})), asking([b"broken"]))
-    mine, other, broken = found.turn()
-    assert mine.ordering_key == b"producers/shop-production"
-    assert other.ordering_key == b"producers/cafe-production"
-    assert broken.ordering_key == b"producers/"
-    assert [frame.kept for frame in (mine, other, broken)] == [KeepUntil.DEADLINE] * 3
-
-
-def test_who_asks_and_who_does_not_keep_their_order_in_frames_of_their_own() -> None:
-    found = driven()
-    found.send(asking(event({"n": 0})), event({"n": 1}), event({"n": 2}), asking(event({"n": 3})))
-    frames = found.turn()
-    assert [frame.acknowledged for frame in frames] == [True, False, True]
-    assert [frame.kept for frame in frames] == [KeepUntil.DEADLINE, KeepUntil.STORED, KeepUntil.DEADLINE]
-    assert len({frame.ordering_key for frame in frames}) == 1
-    for frame in frames:
+    asks, elsewhere = (asking(event({"n": 0})), asking(event({"n": 3}))), event({}, app_env=ELSEWHERE)
+    frames = found.send(asks[0], event({"n": 1}), asking(elsewhere), event({"n": 2}), asks[1], asking([b"broken"]))
+    keys = [b"shop-production"] * 2 + [b"cafe-production", b"shop-production", b""]
+    assert [frame.ordering_key for frame in frames] == [b"producers/" + key for key in keys]
+    assert [frame.acknowledged for frame in frames] == [True, False, True, True, True]
+    assert [frame.kept is KeepUntil.STORED for frame in frames] == [not frame.acknowledged for frame in frames]
+    for frame in (frames[0], frames[1], frames[3]):
         found.store(frame)
     assert [part.json["n"] for part in found.flat] == [0, 1, 2, 3]  # type: ignore[union-attr]
-    assert found.hear() == [ACCEPTED] * 2
+    assert found.hear() == [ACCEPTED]  # the answer to what was sent elsewhere comes before the next
 
 
 @pytest.mark.parametrize(
@@ -55,33 +44,15 @@ def test_whom_a_refusal_names(parts: list[bytes], name: bytes) -> None:
     assert found.replies == [(ROUTE, name, b"400 Bad Request")]
 
 
-def stuck(count: int = 1) -> tuple[Any, ...]:
+def test_what_was_sent_behind_an_abandoned_message_is_not_answered_until_the_route_begins_anew() -> None:
     found = driven()
-    found.send(*(asking(event({"n": n})) for n in range(count)))
-    (frame,) = found.turn()
-    return found, frame
-
-
-def test_a_route_begins_anew_after_a_late_one() -> None:
-    found, first = stuck()
-    found.turn(4.5)
-    found.send(asking(event({}, app_env=ELSEWHERE)))
-    (second,) = found.turn()
-    found.turn(1)
-    found.store(second)
-    assert found.hear() == [(ROUTE, ELSEWHERE, b"202 Accepted")]
-    found.store(first)
-    assert found.hear() == []
-
-
-def test_what_is_late_twice_does_not_silence_what_came_after() -> None:
-    found = driven()
-    found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
-    one, two = found.turn()
+    one, two = found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
+    (three,) = found.send(asking(event({})))
     found.session.abandon(one.ticket)
-    found.send(asking(event({})))
-    (again,) = found.turn()
+    found.store(three)
+    (again,) = found.send(asking(event({})))
     found.session.abandon(two.ticket)
+    assert found.hear() == []
     found.store(again)
     assert found.hear() == [ACCEPTED]
 
@@ -89,12 +60,9 @@ def test_what_is_late_twice_does_not_silence_what_came_after() -> None:
 @pytest.mark.parametrize("count", [3, 4])
 def test_what_cannot_be_answered_is_held_until_it_is_stored(count: int) -> None:
     found = driven(answers=False)
-    found.send(event({"started_ms": 1})[:count])
-    (frame,) = found.turn()
-    assert isinstance(frame, Frame)
+    (frame,) = found.send(event({"started_ms": 1})[:count])
     assert frame.kept is KeepUntil.STORED
     assert not frame.acknowledged
-    assert found.session.deadline() is None
     found.store(frame)
     assert found.hear() == []
     assert found.flat[0].time == "1970-01-01T00:00:00.001Z"  # type: ignore[union-attr]
@@ -106,8 +74,7 @@ def test_whatever_comes_is_stored_in_whatever_order_nothing_is_left_of_it(answer
     for number in range(sized(100, 1000, 10_000)):
         _, messages, chance = made("logjam", f"order-{number}")
         found, lost = driven(answers=answers), False
-        found.send(*messages)
-        frames = found.turn()
+        frames = found.send(*messages)
         chance.shuffle(frames)
         for frame in frames:
             if chance.random() < 0.1:
@@ -124,6 +91,4 @@ def test_whatever_comes_is_stored_in_whatever_order_nothing_is_left_of_it(answer
         pings = sum(reply[2] == b"200 OK" for reply in found.replies)
         assert len(found.flat) + len(found.ignored) + pings == len(messages) or lost
         assert found.session.status().idle
-        found.turn(10)
-        assert found.session.deadline() is None
         assert found.session._questions == {}

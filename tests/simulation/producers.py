@@ -13,7 +13,6 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, Pro
 from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.pump import Pump
 from headrace_common.session.client import Answer
-from headrace_common.session.interface import Message
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, PULL_PORT
 from headrace_logjam.wire import PING, PONG, UNTOLD, LogjamMessage
@@ -34,16 +33,13 @@ AGENT: Final = 5.0
 PATIENT: Final = 30.0
 """Seconds that a client waits whose messages take long on their way, and any client until hands are shaken."""
 
-LONG: Final = 60.0
-"""An answer time that is longer than anybody waits."""
-
 
 @contextlib.contextmanager
 def in_place(world: Any) -> Iterator[None]:
-    """Notes when messages are read, and whose frames are given up, and why. What nobody asks Logjam about is given up only where
+    """Notes whose frames are given up, and why. What nobody asks Logjam about is given up only where
     its events are stored and quarantine refuses the rest: else it counts as lost.
     """
-    abandoned, gives_up, receive = Driver.abandoned, Pump._give_up, ProducerSession.receive
+    abandoned, gives_up = Driver.abandoned, Pump._give_up
     stored = False
 
     async def refused(pump: Pump, cycle: Cycle, error: DeliveryError) -> None:
@@ -61,22 +57,14 @@ def in_place(world: Any) -> Iterator[None]:
             world.given_up.setdefault(driver.peer.address, set()).add(error.policy)
         abandoned(driver, ticket, error)
 
-    def read(session: Any, message: Message, now_ms: int) -> None:
-        if len(message.parts) > 1:
-            world.read_at[message.address, message.parts[1]] = world.loop.now
-        receive(session, message, now_ms)
-
-    with replaced((Driver, "abandoned", noted), (Pump, "_give_up", refused), (ProducerSession, "receive", read)):
+    with replaced((Driver, "abandoned", noted), (Pump, "_give_up", refused)):
         yield
 
 
 def sections(scenario: Scenario) -> dict[str, Any]:
     """The settings of a receiver of the scenario's producers."""
     chance = random.Random(f"producers/{scenario.seed}")
-    answer_time, peer_messages = chance.choice((1.0, 4.5, 4.5, LONG)), chance.choice((1, 3, 16, 16))
-    if scenario.undisturbed:  # Kafka takes its time, and nobody is to give up
-        answer_time = LONG
-    return {"logjam": {"answer_time": answer_time, "peer_messages": peer_messages}}
+    return {"logjam": {"peer_messages": chance.choice((1, 3, 16, 16))}}
 
 
 class Producer(Honest):
@@ -86,9 +74,7 @@ class Producer(Honest):
 
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         super().__init__(world, name, plan, index)
-        patient = plan.rough or plan.slow or world.settings.logjam.answer_time == LONG
-        self.answer_time = PATIENT if patient else AGENT
-        self._began: dict[int, float] = {}  # when it sent a frame last
+        self.answer_time = PATIENT if plan.rough or plan.slow or world.scenario.undisturbed else AGENT
 
     def _speaks(self) -> Producing:
         alone = self.plan.window == self.plan.events == 1
@@ -98,23 +84,16 @@ class Producer(Honest):
         """One after the other: each waits for its answer from then on."""
         await self._client.shaken.wait()
         for frame in frames:
-            self._began[frame.number] = self.world.loop.now
             await super()._send(end, order, frame)
 
     def _receive(self, data: bytes) -> list[Answer]:
-        """An answer to a later message shows that the oldest has none. Then it came too late, and so did all that was read behind
-        it until then; or it was given up before.
-        """
+        """An answer to a later message shows that the oldest has none: it was given up."""
         try:
             return super()._receive(data)
         except ProtocolError:
-            oldest, world, address = self._client.skipped(), self.world, self.connections[-1].address
-            if oldest is None:
+            if self._client.skipped() is None or self.connections[-1].address not in self.world.given_up:
                 raise
-            late = self._began[oldest] + min(world.settings.logjam.answer_time, world.settings.kafka.ack_deadline)
-            if world.read_at[address, self._client.answer[0]] < late and address not in world.given_up:
-                raise
-            world.tell(f"{self.name} finds an answer missing")
+            self.world.tell(f"{self.name} finds an answer missing")
             raise ConnectionResetError from None
 
 

@@ -229,8 +229,6 @@ class World:
         """The events of frames that may be sent a second time, as others; and who sent them."""
         self.given_up: dict[str, set[DeliveryPolicy]] = {}
         """By address, why frames were given up."""
-        self.read_at: dict[tuple[str, bytes], float] = {}
-        """By address and application, when a producer's last message was read."""
         if scenario.protocol == "logjam":
             self.broker.on_store = self.accounts.add
         elif scenario.protocol == "segment":  # judged by its history

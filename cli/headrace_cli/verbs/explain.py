@@ -32,7 +32,7 @@ def session_of(protocol: str) -> Any:
     given: Any = load(settings_class(protocol))
     made = resolve_name(f"headrace_{protocol}.{_CLASSES[protocol]}")
     if protocol == "logjam":
-        return made(given.limits, answer_time=60.0, answers=True)
+        return made(given.limits, answers=True)
     peer, limits = Peer("127.0.0.1", 0, "client"), given.limits
     if protocol == "courier":
         return made(peer, limits)

@@ -1,10 +1,9 @@
-"""Messages that are read in one turn of the event loop become frames, one for each application. Pure."""
+"""Messages that are read together become frames, one for each application. Pure."""
 
 from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
@@ -36,8 +35,6 @@ class MessagesFrame(Frame):
     kept: KeepUntil
     items: list[LogjamMessage | Event] = field(default_factory=list)
     size: int = 0
-    stored: int = 0
-    """How many items are stored."""
     refused: set[int] = field(default_factory=set)
     """The messages that can never be events, as far as their parts have been made."""
 
@@ -66,53 +63,32 @@ class GatheringSession(MessageSession, Generic[F]):
 
     def __init__(self) -> None:
         self._tickets = itertools.count()
-        self._gathered: list[F] = []
-        self._gathered_bytes = 0
+        self._gathered: dict[Ticket, F] = {}
         self._open: dict[bytes, F] = {}  # of the gathered, the last of each key
-        self._ready: deque[Frame] = deque()
         self._pending: dict[Ticket, F] = {}
-        self._now = 0.0  # when `tick` was called last
 
     @abstractmethod
     def new_frame(self, ticket: Ticket, received_ms: int, message: LogjamMessage) -> F:
         """Returns the frame that this message begins, without it."""
-
-    def began(self, now_ms: int) -> int:
-        """Returns the time of all that is gathered: so it keeps the order of messages, though they are in several frames."""
-        return self._gathered[0].received_ms if self._gathered else now_ms
 
     def gather(self, message: LogjamMessage, received: Message, now_ms: int, *before: Event) -> F:
         """Adds a message to the frame of its application, behind the events `before`."""
         key = message.key
         frame = self._open.get(key)
         if frame is None or frame.acknowledged is not message.asks:
-            frame = self._open[key] = self.new_frame(next(self._tickets), self.began(now_ms), message)
-            self._gathered.append(frame)
-        size = received.size + OVERHEAD
+            frame = self._open[key] = self.new_frame(next(self._tickets), now_ms, message)
+            self._gathered[frame.ticket] = frame
         frame.items += (*before, message)
-        frame.size += size
-        self._gathered_bytes += size
+        frame.size += received.size + OVERHEAD
         return frame
 
     @override
     def frames(self) -> Iterator[Frame]:
-        while self._ready:
-            yield self._ready.popleft()
-
-    @override
-    def deadline(self) -> float | None:
-        """Returns now once something is gathered: messages read in one turn of the event loop belong together."""
-        return self._now if self._gathered else None
-
-    @override
-    def tick(self, now: float) -> None:
-        self._now = now
-        self._pending.update((frame.ticket, frame) for frame in self._gathered)
-        self._ready += self._gathered
-        self._gathered.clear()
-        self._gathered_bytes = 0
+        gathered, self._gathered = self._gathered, {}
         self._open.clear()
+        self._pending |= gathered
+        return iter(gathered.values())
 
     @override
     def status(self) -> Status:
-        return Status(partial_bytes=self._gathered_bytes, idle=not (self._pending or self._gathered))
+        return Status(idle=not (self._pending or self._gathered))

@@ -21,9 +21,9 @@ class LogjamMetrics:
     def __init__(self, catalogue: Catalogue) -> None:
         self.answers = catalogue.counter(
             "logjam_answers",
-            "Answers to Logjam's producers, by answer. late: Kafka took longer than LOGJAM__ANSWER_TIME, nothing was said.",
+            "Answers to Logjam's producers, by answer.",
             ("answer",),
-            ("accepted", "refused", "ping", "late"),
+            ("accepted", "refused", "ping"),
         )
         self.lost_messages = catalogue.counter(
             "logjam_lost_messages",

@@ -10,9 +10,9 @@ ping                                            200
 anything without the empty frame in front       never
 ==============================================  ==================================================================
 
-Answers to one route keep the order of its messages. A message that Kafka does not store within LOGJAM__ANSWER_TIME gets none, nor
-do those that its sender sent after it until then: a producer that takes the next answer for this one would be told a lie. It is
-stored all the same, if Kafka takes it later. A message that asks for no answer is kept until it is stored: no loss would show.
+Answers to one route keep the order of its messages, and carry no number. So where Kafka takes a message for
+KAFKA__ACK_DEADLINE not at all, what its sender sent after it until then gets no answer either. A message that asks for no answer
+is kept until it is stored: no loss would show.
 """
 
 from __future__ import annotations
@@ -43,26 +43,23 @@ ENDPOINT: Final = b"producers"
 """The beginning of the ordering keys of producers' messages."""
 
 SAID: Final = {ACCEPTED: "accepted", REFUSED: "refused", PONG: "ping"}
-LATE: Final = "late"
-"""The labels of answers that left (`SAID`), and of those that did not."""
+"""The labels of answers."""
 
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """A message whose sender waits. `answer`: None until it is known; `over`: it gets none."""
+    """A message whose sender waits. `answer`: None until it is known."""
 
     route: bytes
     name: bytes
     answer: bytes | None = None
-    over: bool = False
 
 
 @dataclass(eq=False)
 class ProducersFrame(MessagesFrame):
-    """Messages that all ask for an answer, or none does. `due`: when their senders stop waiting (monotonic)."""
+    """Messages that all ask for an answer, or none does."""
 
     questions: list[_Question] = field(default_factory=list)
-    due: float = 0.0
 
 
 def limits_of(limits: LogjamLimits) -> BodyLimits:
@@ -72,13 +69,12 @@ def limits_of(limits: LogjamLimits) -> BodyLimits:
 
 class ProducerSession(GatheringSession[ProducersFrame]):
     """See `headrace_common.session.interface.MessageSession`. `host`: in the answer to a ping; `said` is called with each
-    answer, `LATE` for one that did not leave.
+    answer that leaves.
     """
 
     def __init__(
         self,
         limits: LogjamLimits,
-        answer_time: float,
         *,
         answers: bool,
         host: bytes = b"",
@@ -91,13 +87,11 @@ class ProducerSession(GatheringSession[ProducersFrame]):
         """
         super().__init__()
         self._maker = ProducerMaker(limits_of(limits))
-        self._answer_time = answer_time
         self._answers = answers
         self._host = host
         self._said = said
         self._ignored = ignored
         self._publish = publish
-        self._waiting: deque[ProducersFrame] = deque()  # those whose senders wait, the oldest first
         self._questions: dict[bytes, deque[_Question]] = {}  # by route
         self._due: deque[bytes] = deque()  # routes that may be answered
 
@@ -105,27 +99,24 @@ class ProducerSession(GatheringSession[ProducersFrame]):
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        """Takes part i for message i, except when the whole frame is one reject by a mistake of ours: then `whole` covers them
-        all.
-        """
-        frame = self._pending[ticket]
-        if whole:
-            del self._pending[ticket]
-            stored = len(frame.items)
-        for index in range(frame.stored, stored):
-            message, refused = frame.items[index], index in frame.refused
+        if not whole:
+            return
+        frame = self._pending.pop(ticket)
+        for index, message in enumerate(frame.items):
+            refused = index in frame.refused
             if self._publish is not None and isinstance(message, LogjamMessage) and not (refused or message.problem):
                 self._publish(message.frames, frame.received_ms)
             if frame.acknowledged:
                 question = frame.questions[index]
                 question.answer = REFUSED if refused else ACCEPTED
                 self._due.append(question.route)
-        frame.stored = max(frame.stored, stored)
 
     @override
     def abandon(self, ticket: Ticket) -> None:
         """Leaves the frame's questions, and all later ones of their routes, without an answer."""
-        self._leave_unanswered(self._pending.pop(ticket))
+        for question in self._pending.pop(ticket).questions:
+            if question in self._questions.get(question.route, ()):  # else its route has begun again
+                del self._questions[question.route]
 
     @override
     def outgoing(self) -> Reply | None:
@@ -134,7 +125,6 @@ class ProducerSession(GatheringSession[ProducersFrame]):
             questions = self._questions.get(route)
             if questions and (answer := questions[0].answer) is not None:
                 question = questions.popleft()
-                question.over = True
                 self._said(SAID[answer])
                 more = (self._host,) if answer is PONG else ()
                 return Reply(route, (question.name, answer, *more))
@@ -142,13 +132,6 @@ class ProducerSession(GatheringSession[ProducersFrame]):
             if questions is not None and not questions:
                 del self._questions[route]
         return None
-
-    def _leave_unanswered(self, frame: ProducersFrame) -> None:
-        for question in frame.questions[frame.stored :]:
-            if not question.over:  # else its route has begun again
-                for other in self._questions.pop(question.route, ()):
-                    other.over = True
-                    self._said(LATE)
 
     # Messages to frames
 
@@ -175,21 +158,3 @@ class ProducerSession(GatheringSession[ProducersFrame]):
         kept = KeepUntil.DEADLINE if message.asks else KeepUntil.STORED
         ordering_key = b"%b/%b" % (ENDPOINT, message.key)
         return ProducersFrame(ticket, received_ms, self._maker, ordering_key, message.asks, kept)
-
-    @override
-    def deadline(self) -> float | None:
-        if self._gathered:
-            return self._now
-        while self._waiting and self._waiting[0].stored >= len(self._waiting[0].questions):
-            self._waiting.popleft()
-        return self._waiting[0].due if self._waiting else None
-
-    @override
-    def tick(self, now: float) -> None:
-        for frame in self._gathered:
-            if frame.acknowledged:
-                frame.due = now + self._answer_time
-                self._waiting.append(frame)
-        super().tick(now)
-        while self._waiting and self._waiting[0].due <= now:
-            self._leave_unanswered(self._waiting.popleft())

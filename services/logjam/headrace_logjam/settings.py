@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Self
 
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
-from headrace_common.operations.variables import Bytes, Seconds
+from headrace_common.operations.variables import Bytes
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 PORT: Final = 9604
@@ -43,11 +43,6 @@ class LogjamSection(Section):
     """Settings of Logjam alone."""
 
     pull_port: int = Field(PULL_PORT, ge=0, le=65_535, description="Port for producers that want no answer; 0: none.")
-    answer_time: Seconds = Field(
-        4.5,
-        gt=0,
-        description="A producer is answered within this time or not at all: Logjam's agent gives up after 5 s.",
-    )
     endpoints: dict[Name, Address] = Field(
         {},
         description="Devices to consume, as JSON: name to address, `tcp://` or `ipc://`. The name is the source of their events.",

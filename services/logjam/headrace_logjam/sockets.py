@@ -26,7 +26,7 @@ from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers import Door, Doors
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
-from headrace_logjam.session import LATE, SAID, ProducerSession
+from headrace_logjam.session import SAID, ProducerSession
 from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.wire import PING
 
@@ -185,10 +185,9 @@ class ProducerSocket(BoundSocket):
         marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
         made, door = self.listen(zmq.ROUTER if self.answers else zmq.PULL, marks)
         self._read.heard = door.heard
-        counted = {answer: self._around.metrics.answers.labels(answer) for answer in (*SAID.values(), LATE)}
+        counted = {answer: self._around.metrics.answers.labels(answer) for answer in SAID.values()}
         session = ProducerSession(
             settings.limits,
-            settings.logjam.answer_time,
             answers=self.answers,
             host=own_name().encode(),
             said=lambda answer: counted[answer].inc(),

@@ -24,7 +24,7 @@ STALL: Final = 1.0
 """Seconds without a stored frame, while frames wait, after which a socket is read on, up to the budgets: no client is served
 then, and those that get no answer drop what is not read."""
 
-TOGETHER: Final = 16
+TOGETHER: Final = 256
 """Messages that are parsed in a slice before their frames are handed on and the budgets are asked again."""
 
 

@@ -34,7 +34,6 @@ class ConsumerSession(GatheringSession[MessagesFrame]):
     @override
     def receive(self, message: Message, now_ms: int) -> None:
         published = read_published(message.parts, self._sender)
-        now_ms = self.began(now_ms)
         before = []
         if published.meta is not None:
             heard = self._numbers.received(published.meta.device, published.meta.sequence, now_ms)
@@ -58,15 +57,13 @@ class ConsumerSession(GatheringSession[MessagesFrame]):
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self._pending[ticket].stored = stored
         if whole:
             del self._pending[ticket]
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        frame = self._pending.pop(ticket)
-        left = frame.items[frame.stored :]
-        self._lost(sum(isinstance(item, LogjamMessage) and item.meta is not None for item in left))
+        items = self._pending.pop(ticket).items
+        self._lost(sum(isinstance(item, LogjamMessage) and item.meta is not None for item in items))
 
     @override
     def outgoing(self) -> Reply | None:
