@@ -146,7 +146,7 @@ class TodayClient(Connection):
         return answer
 
     async def content(self, segment: str, offset: int = 0) -> bytes:
-        """All of it, to its end or its tail."""
+        """All of it, to its tail."""
         pieces = []
         while True:
             piece = await self.ask(speaking_today.read(segment, offset, 1 << 20))
@@ -154,7 +154,7 @@ class TodayClient(Connection):
             assert piece.offset == offset
             pieces.append(piece.data)
             offset += len(piece.data)
-            if piece.at_tail or piece.end_of_segment:
+            if piece.at_tail:
                 return b"".join(pieces)
 
 

@@ -15,7 +15,7 @@ from headrace_segment.questions import (
     AppendBlock,
     Appended,
     BytesRead,
-    ChangeSegment,
+    CreateSegment,
     DescribeSegment,
     OpenSession,
     Refusal,
@@ -104,7 +104,7 @@ class InstantStore:
         caller = caller or self.caller
         if isinstance(question, RepliesLeft):
             return None
-        if isinstance(question, OpenSession | AppendBlock | ChangeSegment):
+        if isinstance(question, OpenSession | AppendBlock | CreateSegment):
             self.appending.ask(question, caller)
             self.settle()
             return caller.answer
@@ -112,12 +112,11 @@ class InstantStore:
         if there is None:
             return Refused(Refusal.NO_SEGMENT)
         if isinstance(question, DescribeSegment):
-            return SegmentDescription(there.start, there.length, there.sealed, there.modified)
+            return SegmentDescription(there.start, there.length, there.modified)
         if question.offset < there.start:
             return Refused(Refusal.TRUNCATED, there.start)
         data = self.content(question.segment, min(question.offset, there.length), question.length)
-        at_tail = question.offset + len(data) >= there.length
-        return BytesRead(data, at_tail, at_tail and there.sealed)
+        return BytesRead(data, at_tail=question.offset + len(data) >= there.length)
 
 
 @dataclass
@@ -185,7 +184,7 @@ class Driven:
     answer: Callable[[StoreQuestion], object] | None = None
 
     def __post_init__(self) -> None:
-        self.session: ByteSession = SegmentSession(self.peer, self.limits, may_destroy=True)
+        self.session: ByteSession = SegmentSession(self.peer, self.limits)
         self.caller = Hears()
         self._published: dict[Any, int] = {}
 

@@ -11,7 +11,6 @@ from headrace_segment.store.records import Numbering
 @dataclass
 class NaiveSegment:
     start: int = 0
-    sealed: bool = False
     content: bytes = b""
     levels: dict[bytes, int] = field(default_factory=dict)
     """By writer that has stored a block."""
@@ -35,9 +34,7 @@ class Naive:
             return None
         if there is None:
             return "there is no such segment"
-        if isinstance(record, records.Seal):
-            there.sealed = True
-        elif isinstance(record, records.Truncate):
+        if isinstance(record, records.Truncate):
             if not there.start < record.offset <= len(there.content):
                 return "it truncates nothing, or more than there is"
             there.start = record.offset
@@ -47,8 +44,6 @@ class Naive:
 
     def _block(self, there: NaiveSegment, record: records.Block) -> str | None:
         level = there.levels.get(record.writer)
-        if there.sealed:
-            return "the segment is sealed"
         if record.before != level and (level is not None or record.before not in {each.first for each in Numbering}):
             return "it does not begin at its writer's level"
         if record.after <= record.before or not record.data:

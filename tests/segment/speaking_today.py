@@ -57,12 +57,4 @@ def info(segment: str = "a", request: int = REQUEST) -> bytes:
     return say(said.GetSegmentInfo(request, segment))
 
 
-def seal(segment: str = "a") -> bytes:
-    return say(said.SealSegment(REQUEST, segment))
-
-
-def truncate(offset: int, segment: str = "a") -> bytes:
-    return say(said.TruncateSegment(REQUEST, segment, offset))
-
-
 KEEP_ALIVE = say(said.KeepAlive())

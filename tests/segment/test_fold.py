@@ -10,8 +10,8 @@ from headrace_segment.appending import Appending, Question
 from headrace_segment.questions import (
     AppendBlock,
     Appended,
-    Changed,
-    ChangeSegment,
+    Created,
+    CreateSegment,
     LimitExceeded,
     Opened,
     OpenSession,
@@ -27,13 +27,11 @@ from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import (
     LAST_EPOCH,
     Block,
-    Change,
     Claim,
     Create,
     LogError,
     Numbering,
     Record,
-    Seal,
     Truncate,
     decode,
     segment_of,
@@ -77,13 +75,16 @@ class Bench:
         what, name_at, writer_at, odd, size = step
         name, writer, ticket = NAMES[name_at], (W, V)[writer_at], next(self.tickets)
         there = self.model.segments.get(name)
-        length = len(there.content) if there else 0
         level = self.levels.get((name, writer), 0)
         question: Question
-        if what < 4:
-            offsets = [length, length + 1, -1, 0, length // 3, length // 2, length - 1]
-            change: list[Change] = [Create(), Create(), Truncate(offsets[odd]), Seal() if odd < 2 else Create()]
-            question = ChangeSegment(ticket, name, change[what])
+        if what < 2:
+            question = CreateSegment(ticket, name)
+        elif what < 4:
+            if there is not None and len(there.content) > there.start:
+                self.appending.put(
+                    name, Truncate(there.start + 1 + (len(there.content) - there.start - 1) // (odd + 1))
+                )
+            return
         elif what < 8:
             question = OpenSession(ticket, name, writer, Numbering((odd == 6) ^ writer_at))
         else:
@@ -173,7 +174,7 @@ def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
     assert fold.segments.keys() == model.segments.keys()
     for name, there in model.segments.items():
         segment = fold.segments[name]
-        assert (segment.start, segment.length, segment.sealed) == (there.start, len(there.content), there.sealed)
+        assert (segment.start, segment.length) == (there.start, len(there.content))
         assert {writer: each.level for writer, each in segment.writers.items()} == there.levels
         at = min(max(offset, there.start), len(there.content))
         assert gathered(bench.log, fold, name, at, length) == there.content[at : at + length]
@@ -227,37 +228,16 @@ def test_blocks_by_their_levels(before: int, data: bytes, after: int | None, why
         assert store.content("a") == (b"one" + data if before else b"one")
     else:
         assert answer == Refused(why)
-    asked(store, ChangeSegment(1, "a", Seal()))
-    assert isinstance(asked(store, block(0, b"one")), Appended)
-    assert asked(store, block(len(store.content("a")), b"x")) == Refused(Refusal.SEALED)
 
 
 def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim() -> None:
     """A former owner that does not know of the new one yet could tell a level that is too low."""
     store = InstantStore()
     assert asked(store, OpenSession(1, "a", W, Numbering.EVENTS)) == Refused(Refusal.NO_SEGMENT)
-    changes: list[tuple[Change, Refusal | None]] = [
-        (Create(), None),
-        (Create(), Refusal.EXISTS),
-        (Seal(), None),
-        (Seal(), None),
-        (Truncate(1), Refusal.TRUNCATED),
-        (Truncate(0), None),
-    ]
-    for change, why in changes:
-        assert asked(store, ChangeSegment(1, "a", change)) == (Refused(why) if why else Changed())
+    assert asked(store, CreateSegment(1, "a")) == Created()
+    assert asked(store, CreateSegment(1, "a")) == Refused(Refusal.EXISTS)
     assert asked(store, OpenSession(1, "a", W, Numbering.EVENTS)).level == Numbering.EVENTS.first
-    assert [type(record) for _, record in store.log] == [
-        Claim,
-        Claim,
-        Create,
-        Claim,
-        Seal,
-        Claim,
-        Claim,
-        Claim,
-        Claim,
-    ]
+    assert [type(record) for _, record in store.log] == [Claim, Claim, Create, Claim, Claim]
 
 
 def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
@@ -269,7 +249,7 @@ def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
     def begin() -> None:
         appending.ask(block(0, b"x"), caller)
         assert appending.fill(lambda key, value: True)
-        appending.ask(ChangeSegment(2, "b", Create()), other)
+        appending.ask(CreateSegment(2, "b"), other)
 
     begin()
     assert other.heard == []
@@ -298,7 +278,7 @@ def test_limits_end_what_exceeds_them() -> None:
     appending = Appending(fold, lambda name, writer: "SEGMENT__WRITERS" if writer else "SEGMENT__SEGMENTS")
     fold.apply(1, "a", Create(), 0)
     asks: list[tuple[Question, str]] = [
-        (ChangeSegment(1, "b", Create()), "SEGMENT__SEGMENTS"),
+        (CreateSegment(1, "b"), "SEGMENT__SEGMENTS"),
         (OpenSession(1, "b", W, Numbering.BYTES), "SEGMENT__SEGMENTS"),
         (OpenSession(1, "a", W, Numbering.BYTES), "SEGMENT__WRITERS"),
     ]
@@ -343,7 +323,7 @@ def test_a_log_that_contradicts_itself_is_not_served() -> None:
         with pytest.raises(LogError, match="contradicts"):
             fold.apply(fold.next_offset, "a", record, 0)
     with pytest.raises(LogError, match="contradicts"):
-        fold.apply(fold.next_offset, "b", Seal(), 0)
+        fold.apply(fold.next_offset, "b", Truncate(1), 0)
 
 
 def test_which_claim_counts() -> None:

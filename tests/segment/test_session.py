@@ -20,11 +20,8 @@ from headrace_segment.questions import (
 from headrace_segment.session.limits import READS
 from headrace_segment.store import records
 from headrace_segment.wire.original import (
-    AT_TAIL,
-    END_OF_SEGMENT,
     AppendSetup,
     DataAppended,
-    SegmentIsSealed,
     SegmentRead,
 )
 
@@ -101,20 +98,6 @@ def test_a_writer_may_go_over_to_another_segment() -> None:
         + level(14)
         + replies(AppendSetup("a", W1, 13))
     )
-
-
-# What the store says
-
-
-def test_a_sealed_segment() -> None:
-    driven = Driven()
-    driven.hear(setup(), block(0, HELLO))
-    driven.store.append("a", records.Seal())
-    assert driven.hear(block(13, WORLD)) == replies(SegmentIsSealed("a"))
-    assert driven.hear(setup()) == replies(AppendSetup("a", W1, 13))
-    assert driven.hear(block(0, HELLO)) == level(13)
-    assert driven.outcome.error is None
-    assert driven.hear(read()) == replies(SegmentRead("a", 0, AT_TAIL | END_OF_SEGMENT, HELLO))
 
 
 def test_an_event_above_the_limit_is_quarantined_and_counts() -> None:
@@ -216,7 +199,7 @@ def test_the_service_hears_when_a_reply_with_bytes_has_left() -> None:
     slow.store()
     slow.answer()
     assert slow.hear(read()) == b""
-    slow.session.answered(slow.questions.popleft().ticket, BytesRead(HELLO, at_tail=False, end_of_segment=False))
+    slow.session.answered(slow.questions.popleft().ticket, BytesRead(HELLO, at_tail=False))
     assert slow.session.outgoing() == replies(SegmentRead("a", 0, 0, HELLO))
     assert not list(slow.session.questions())
     assert slow.session.outgoing() == b""

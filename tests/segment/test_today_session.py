@@ -32,9 +32,7 @@ from tests.segment.speaking_today import (
     info,
     read,
     say,
-    seal,
     setup,
-    truncate,
 )
 from tests.tiers import examples
 
@@ -159,7 +157,7 @@ def test_an_event_number_that_does_not_rise_ends_the_conversation(level: int) ->
 def test_a_segment_that_is_not_there() -> None:
     talk = Talk()
     gone = said.NoSuchSegment(REQUEST, "a")
-    for asked in (seal(), truncate(0), info(), setup()):
+    for asked in (info(), setup()):
         assert talk.says(asked) == [gone]
     assert talk.says(read(offset=5)) == [said.NoSuchSegment(REQUEST, "a", "", 5)]
     assert talk.outcome.error is None
@@ -172,20 +170,6 @@ def test_what_the_state_of_a_segment_does_not_allow() -> None:
     _, talk = created()
     talk.hear(setup(), append(1, b"x"))
     assert talk.says(create()) == [said.SegmentAlreadyExists(REQUEST, "a")]
-    assert talk.says(truncate(9)) == [said.SegmentTruncated(REQUEST, "a")]
-    assert talk.says(truncate(10)) == [said.SegmentIsTruncated(REQUEST, "a", 9, "", 10)]
-    assert talk.outcome.error is None
-
-
-def test_a_sealed_segment() -> None:
-    store, talk = created()
-    talk.hear(setup(), append(1, b"x"))
-    store.append("a", records.Seal())
-    assert talk.says(append(2, b"y")) == [said.SegmentIsSealed(REQUEST, "a", "", 2)]
-    published = len(talk.outcome.parts)
-    assert talk.says(append(3, b"z")) == [said.SegmentIsSealed(REQUEST, "a", "", 3)]
-    assert len(talk.outcome.parts) == published  # it is known by then
-    assert talk.says(setup()) == [said.AppendSetup(REQUEST, "a", W1, 1)]
     assert talk.outcome.error is None
 
 
@@ -217,17 +201,16 @@ def test_a_limit_of_the_service(asked: bytes, limit: str) -> None:
 
 def test_what_is_about_a_segment_is_asked_behind_the_appends_before_it() -> None:
     _, slow = begun()
-    slow.hear(append(1, b"x"), seal(), append(2, b"y"), read(), info(), KEEP_ALIVE)
+    slow.hear(append(1, b"x"), create(), append(2, b"y"), read(), info(), KEEP_ALIVE)
     assert len(slow.frames) == 2
     assert not slow.questions
     slow.store()
-    assert [type(question) for question in slow.questions] == [ask.AppendBlock, ask.ChangeSegment]
+    assert [type(question) for question in slow.questions] == [ask.AppendBlock, ask.CreateSegment]
     slow.store()
-    kinds = [ask.AppendBlock, ask.ChangeSegment, ask.AppendBlock, ask.ReadBytes, ask.DescribeSegment]
+    kinds = [ask.AppendBlock, ask.CreateSegment, ask.AppendBlock, ask.ReadBytes, ask.DescribeSegment]
     assert [type(question) for question in slow.questions] == kinds
     slow.answer()
-    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentSealed(REQUEST, "a")]
-    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentIsSealed(REQUEST, "a", "", 2)]
+    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentAlreadyExists(REQUEST, "a")]
 
 
 def test_create_append_and_read_in_one_breath() -> None:
@@ -300,6 +283,8 @@ WHATEVER = REQUEST.to_bytes(8, "big") + b"whatever"
         (58, WHATEVER, REQUEST),
         (5, W1 + b"whatever" + WHATEVER[:8], REQUEST),
         (34, WHATEVER, REQUEST),
+        (28, WHATEVER, REQUEST),
+        (38, WHATEVER, REQUEST),
         (1000, b"abc", 0),
     ],
 )
@@ -312,7 +297,6 @@ def test_what_is_not_served_is_said_so(kind: int, body: bytes, number: int) -> N
 def test_tokens_are_not_looked_at() -> None:
     _, talk = created()
     assert talk.says(setup(token="a.b.c")) == [SET_UP]
-    assert talk.says(say(said.SealSegment(REQUEST, "a", "a.b.c"))) == [said.SegmentSealed(REQUEST, "a")]
 
 
 @pytest.mark.parametrize("name", [name for name in TODAY if name.startswith("append_") and "setup" not in name])
@@ -341,7 +325,7 @@ of_one_writer = st.one_of(
         st.integers(0, 9),
     ),
     st.builds(setup),
-    st.sampled_from([create(), seal(), truncate(9), read(), info(), KEEP_ALIVE]),
+    st.sampled_from([create(), read(), info(), KEEP_ALIVE]),
 )
 
 

@@ -57,7 +57,6 @@ def test_a_block_in_every_shape(data: bytes) -> None:
         (raw(Kind.PARTIAL_MESSAGE, b""), "type -2 from a client"),
         (raw(Kind.DATA_APPENDED, bytes(48)), "type 7 from a client"),
         (say(said.ReadSegment("a", -1, 5)), "negative"),
-        (say(said.TruncateSegment(1, "a", -1)), "negative"),
         (raw(Kind.HELLO, bytes(7)), "inside a field"),
         (HEADER.pack(1, 1 << 24), "upper byte"),
     ],
@@ -71,8 +70,8 @@ def test_what_ends_the_conversation(data: bytes, words: str) -> None:
 def test_the_end_of_a_message_may_lack_fields_and_may_grow() -> None:
     whole = say(said.CreateSegment(1, "a", 0, 0))
     assert every_way_today(raw(Kind.CREATE_SEGMENT, whole[8:-10])) == ([said.CreateSegment(1, "a", 0, 0)], None, True)
-    grown = raw(Kind.SEAL_SEGMENT, say(said.SealSegment(1, "a", "t"))[8:] + b"something new")
-    assert every_way_today(grown) == ([said.SealSegment(1, "a", "t")], None, True)
+    grown = raw(Kind.GET_SEGMENT_INFO, say(said.GetSegmentInfo(1, "a", "t"))[8:] + b"something new")
+    assert every_way_today(grown) == ([said.GetSegmentInfo(1, "a", "t")], None, True)
 
 
 @pytest.mark.parametrize("data", [HEADER.pack(100, 101), append_block(W1, event(bytes(60))) + end(68, bytes(50))])

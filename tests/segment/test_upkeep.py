@@ -14,7 +14,7 @@ from headrace_common.operations.settings import MIB, KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.service.parts import Runtime
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.questions import ChangeSegment, OpenSession, OutcomeUnknown
+from headrace_segment.questions import CreateSegment, OpenSession, OutcomeUnknown
 from headrace_segment.replica.log_reader import LogReader
 from headrace_segment.replica.partition import Partition, UnreadableError
 from headrace_segment.replica.segments import Segments
@@ -169,6 +169,6 @@ async def test_the_limits_of_segments_and_writers() -> None:
 async def test_who_asks_a_process_that_does_not_own_the_segment_ends_and_comes_again() -> None:
     bench, caller = Bench(), Hears()
     bench.partition.lost()
-    bench.segments.ask(ChangeSegment(1, "s", Create()), caller)
+    bench.segments.ask(CreateSegment(1, "s"), caller)
     assert caller.takes() == ["log", (1, OutcomeUnknown())]
     assert bench.lands() == []

@@ -9,7 +9,7 @@ import pytest
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER
-from headrace_segment.wire.original import AT_TAIL, END_OF_SEGMENT, OriginalDecoder
+from headrace_segment.wire.original import AT_TAIL, OriginalDecoder
 from headrace_segment.wire.today import Append, TodayDecoder, Unsupported
 
 from tests.driving import at_random, one_by_one
@@ -50,8 +50,7 @@ ORIGINAL_MESSAGES: dict[str, list[Any]] = {
     "data_appended": [original.DataAppended(W1, 27)],
     "read_segment": [original.ReadSegment("app/0", 13, 65536)],
     "segment_read_flags": [
-        original.SegmentRead("app/0", 0, flags, b"\0\0\0\0\0\0\0\5hello")
-        for flags in (AT_TAIL, AT_TAIL | END_OF_SEGMENT, 0)
+        original.SegmentRead("app/0", 0, flags, b"\0\0\0\0\0\0\0\5hello") for flags in (AT_TAIL, AT_TAIL | 0x40, 0)
     ],
     "keep_alive": [original.KeepAlive(b""), original.KeepAlive(b"\1\2\3")],
 }
@@ -98,7 +97,10 @@ def test_original_blocks(name: str, blocks: list[tuple[bytes, int, bytes]]) -> N
 
 # Today's dialect
 
-NOT_SPOKEN = {"auth_token_check_failed", "conditional_check_failed", "error_message", "segment_deleted", "wrong_host"}
+NOT_SPOKEN = {
+    *("auth_token_check_failed", "conditional_check_failed", "error_message", "segment_deleted", "wrong_host"),
+    *("segment_sealed", "segment_truncated", "segment_is_sealed"),
+}
 """We never send them, and a client does not."""
 
 TODAY_REPLIES: dict[str, Any] = {
@@ -109,9 +111,6 @@ TODAY_REPLIES: dict[str, Any] = {
     "segment_read_end": today.SegmentRead(SEGMENT, 1037, False, True, b"", REQUEST),
     "stream_segment_info": today.SegmentInfo(REQUEST, SEGMENT, True, False, False, 1_700_000_000_000, 4096, 0),
     "segment_created": today.SegmentCreated(REQUEST, SEGMENT),
-    "segment_sealed": today.SegmentSealed(REQUEST, SEGMENT),
-    "segment_truncated": today.SegmentTruncated(REQUEST, SEGMENT),
-    "segment_is_sealed": today.SegmentIsSealed(REQUEST, SEGMENT, "", 4096),
     "segment_already_exists": today.SegmentAlreadyExists(REQUEST, SEGMENT),
     "no_such_segment": today.NoSuchSegment(REQUEST, SEGMENT),
     "segment_is_truncated": today.SegmentIsTruncated(REQUEST, SEGMENT, 13, "", 0),
@@ -139,8 +138,8 @@ TODAY_REQUESTS: dict[str, list[Any]] = {
     "read_segment": [today.ReadSegment(SEGMENT, 1024, 131_072, "", REQUEST)],
     "get_stream_segment_info": [today.GetSegmentInfo(REQUEST, SEGMENT)],
     "create_segment": [today.CreateSegment(REQUEST, SEGMENT, 0, 0)],
-    "seal_segment": [today.SealSegment(REQUEST, SEGMENT)],
-    "truncate_segment": [today.TruncateSegment(REQUEST, SEGMENT, 13)],
+    "seal_segment": [Unsupported(REQUEST, 28)],
+    "truncate_segment": [Unsupported(REQUEST, 38)],
     "delete_segment": [Unsupported(REQUEST, 30)],
 }
 

@@ -27,12 +27,6 @@ SETUPS: Final = today.SetupAppend, original.SetupAppend
 KEPT: Final = today.SegmentRead, original.SegmentRead, today.SegmentIsTruncated, original.SegmentIsTruncated
 OTHER = -1
 Wrote = Callable[[int, bytes, int, int], bytes]
-CHANGES: Final[dict[type, tuple[type, type]]] = {
-    today.CreateSegment: (records.Create, today.SegmentCreated),
-    today.SealSegment: (records.Seal, today.SegmentSealed),
-    today.TruncateSegment: (records.Truncate, today.SegmentTruncated),
-}
-"""By request: its record, and the answer when that counts."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,6 @@ class State:
     exists: bool = False
     start: int = 0
     length: int = 0
-    sealed: bool = False
     levels: dict[bytes, int] = field(default_factory=dict)
 
 
@@ -117,7 +110,7 @@ class SegmentLog:
         if there is None:
             state = State(version)
         else:
-            state = State(version, True, there.start, len(there.content), there.sealed, dict(there.levels))
+            state = State(version, True, there.start, len(there.content), dict(there.levels))
             self.contents[name] = there.content
         self.states[name].append(state)
         self.facts[name].append(Fact(version, record, state.length))
@@ -194,7 +187,7 @@ class Talk:
         self._world.oracle.acknowledgements += 1
         key = getattr(answer, "request", OTHER)
         candidates = [self._asked.get(answer.writer if isinstance(answer, original.DataAppended) else key)]
-        if isinstance(answer, original.NoSuchSegment | original.SegmentIsSealed):  # of any
+        if isinstance(answer, original.NoSuchSegment):  # of any
             candidates = [each for each in self._asked.values() if each.segment == answer.segment]
         for asked in candidates:
             if asked is None or getattr(answer, "segment", asked.segment) != asked.segment:
@@ -209,12 +202,12 @@ class Talk:
         request = asked.request
         if isinstance(request, SETUPS):
             return self._set_up(answer, asked, version)
-        if (change := CHANGES.get(type(request))) is not None:
-            return self._changed(answer, asked, *change, version)
+        if isinstance(request, today.CreateSegment):
+            return self._created(answer, asked, version)
         if not hasattr(request, "segment"):
             return self._appended(answer, request.writer, version)
         kept = isinstance(answer, KEPT)
-        more = kept and not any(getattr(answer, each, False) for each in ("at_tail", "end_of_segment", "flags"))
+        more = kept and not any(getattr(answer, each, False) for each in ("at_tail", "flags"))
         for state in self._log.between(
             asked.segment, asked.known, version
         ):  # an owner that was held up may not know better
@@ -234,7 +227,7 @@ class Talk:
             return False
         if isinstance(answer, today.SegmentInfo):
             told = answer.start, answer.length, answer.sealed, answer.exists, answer.deleted
-            return told == (state.start, state.length, state.sealed, True, False)
+            return told == (state.start, state.length, False, True, False)
         if isinstance(answer, today.SegmentIsTruncated | original.SegmentIsTruncated):
             return request.offset < answer.start == state.start
         if not isinstance(answer, today.SegmentRead | original.SegmentRead) or answer.offset != request.offset:
@@ -245,12 +238,8 @@ class Talk:
     @staticmethod
     def _ends_so(answer: Any, state: State) -> bool:
         """Whether what is told beside bytes is so in this state."""
-        if isinstance(answer, today.SegmentRead):
-            at_tail, ends = answer.at_tail or answer.end_of_segment, answer.end_of_segment
-        else:
-            at_tail, ends = bool(answer.flags & original.AT_TAIL), bool(answer.flags & original.END_OF_SEGMENT)
-        is_tail = answer.offset + len(answer.data) >= state.length
-        return at_tail and is_tail and (state.sealed or not ends)
+        at_tail = answer.at_tail if isinstance(answer, today.SegmentRead) else answer.flags == original.AT_TAIL
+        return at_tail and answer.offset + len(answer.data) >= state.length
 
     def _set_up(self, answer: Any, asked: Asked, version: int) -> int | None:
         request = asked.request
@@ -274,9 +263,6 @@ class Talk:
     def _appended(self, answer: Any, writer: bytes, version: int) -> int | None:
         """The answer to a block."""
         name, since = self._opened.get(writer, ("", 0))
-        states = self._log.between(name, since, version)
-        if isinstance(answer, today.SegmentIsSealed | original.SegmentIsSealed):
-            return next((each.version for each in states if each.sealed), None)
         if not isinstance(answer, today.DataAppended | original.DataAppended) or answer.writer != writer:
             return None
         stored = [
@@ -295,23 +281,17 @@ class Talk:
         self._levels[writer] = answer.level
         return stored[0].version if stored else None
 
-    def _changed(self, answer: Any, asked: Asked, change: type, done: type, version: int) -> int | None:
-        offset = getattr(asked.request, "offset", 0)
-        states = self._log.between(asked.segment, asked.version, version)
-        if isinstance(answer, done):
+    def _created(self, answer: Any, asked: Asked, version: int) -> int | None:
+        if isinstance(answer, today.SegmentCreated):
             for fact in reversed(self._log.facts[asked.segment]):
-                same = isinstance(fact.record, change) and getattr(fact.record, "offset", 0) == offset
-                if same and asked.version < fact.version <= version and not fact.told:
+                if (
+                    isinstance(fact.record, records.Create)
+                    and asked.version < fact.version <= version
+                    and not fact.told
+                ):
                     fact.told = True
                     return fact.version
-        for state in states:
-            so = {
-                today.NoSuchSegment: not state.exists,
-                today.SegmentAlreadyExists: state.exists,
-                today.SegmentIsTruncated: state.exists and not 0 <= offset <= state.length,
-                today.SegmentSealed: state.sealed,
-                today.SegmentTruncated: state.exists and offset <= state.start,
-            }
-            if so.get(type(answer)):
-                return state.version
-        return None
+            return None
+        states = self._log.between(asked.segment, asked.version, version)
+        exists = isinstance(answer, today.SegmentAlreadyExists)
+        return next((each.version for each in states if exists and each.exists), None)

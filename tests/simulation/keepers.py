@@ -1,4 +1,4 @@
-"""Clients that make, seal and truncate segments, and use them meanwhile."""
+"""Clients that make segments, and use them meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRITERS = W1, W1[8:] + W1[8:]
 
 
 class Keeper(Client):
-    """Makes, seals and truncates segments, appends to them and reads them, beside others that do the same with the same
+    """Makes segments, appends to them and reads them, beside others that do the same with the same
     writers. In today's dialect; or, as far as that has words for it, in the original one.
     """
 
@@ -83,7 +83,7 @@ class Keeper(Client):
         await self._answers(client, numbers)
 
     async def _answers(self, client: Judged, numbers: set[int]) -> Any:
-        """The last answer to these requests. Others may come behind what was sealed, or was sent a second time."""
+        """The last answer to these requests. Others may come behind what was sent a second time."""
         while True:
             answer = await client.reply()
             numbers.discard(getattr(answer, "request", 0))
@@ -102,10 +102,8 @@ class Keeper(Client):
             today.ReadSegment(segment, offset, chance.choice((50, PIECE)), "", number),
             today.GetSegmentInfo(number, segment),
             today.CreateSegment(number, segment, 0, 0),
-            today.TruncateSegment(number, segment, offset),
-            today.SealSegment(number, segment),
         )
-        (chosen,) = chance.choices(requests, (8, 4, 6, 4, 1))
+        (chosen,) = chance.choices(requests, (8, 4, 6))
         return speaking_today.say(chosen)
 
     async def _appends(self, client: Judged) -> None:

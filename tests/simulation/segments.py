@@ -36,7 +36,7 @@ def sections(scenario: Scenario) -> dict[str, Any]:
         "checkpoint_records": chance.choice((10, 40)),
         "cache_bytes": chance.choice((1 << 20, 3000)),
     }
-    return {"segment": {**kept, "may_destroy": ["0.0.0.0/0", "::/0"]}}
+    return {"segment": kept}
 
 
 class SegmentHistory:

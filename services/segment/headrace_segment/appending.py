@@ -2,10 +2,10 @@
 
 Questions wait in their order. `fill` judges them by the state that is stored, and lays their records into a batch; `stored`
 changes the state and answers. So an answer never tells what Kafka has not stored. A batch has blocks, or sessions of writers, or
-one change.
+one new segment.
 
-A session, and a change that there is nothing to do for, store the owner's claim again: if that is stored, no other process has
-become the owner meanwhile, and the answer is true. So the level of a writer never goes back.
+A session, and a segment that is there already, store the owner's claim again: if that is stored, no other process has become the
+owner meanwhile, and the answer is true. So the level of a writer never goes back.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from headrace_common.session.interface import Caller
 from headrace_segment.questions import (
     AppendBlock,
     Appended,
-    Changed,
-    ChangeSegment,
+    Created,
+    CreateSegment,
     LimitExceeded,
     Opened,
     OpenSession,
@@ -30,11 +30,11 @@ from headrace_segment.questions import (
     Refused,
 )
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.records import Block, Claim, Create, Numbering, Record, Seal, Truncate
+from headrace_segment.store.records import Block, Claim, Create, Numbering, Record, Truncate
 
-Question = OpenSession | AppendBlock | ChangeSegment
-Answer = Opened | Appended | Refused | Changed | LimitExceeded
-RECORDS: Final = Claim | Block | Create | Seal | Truncate
+Question = OpenSession | AppendBlock | CreateSegment
+Answer = Opened | Appended | Refused | Created | LimitExceeded
+RECORDS: Final = Claim | Block | Create | Truncate
 
 
 @dataclass(slots=True)  # not frozen: one for each block
@@ -45,8 +45,8 @@ class _Asked:
     caller: Caller | None = None
     question: Question | None = None
     record: Record | None = None
-    done: Changed | Refused | None = None
-    """The answer to a change that there is nothing to do for."""
+    exists: bool = False
+    """It asks to create a segment that is there already."""
 
     def answer(self, answer: object) -> None:
         caller, self.caller = self.caller, None
@@ -133,8 +133,8 @@ class Appending:
             question = asked.question
             if isinstance(question, AppendBlock):
                 answers.append((asked, self._appended(question)))
-            elif isinstance(question, ChangeSegment):
-                answers.append((asked, asked.done or Changed()))
+            elif isinstance(question, CreateSegment):
+                answers.append((asked, Refused(Refusal.EXISTS) if asked.exists else Created()))
             elif question is not None and asked.caller is not None:
                 answers.append((asked, self._opened(question, asked.caller)))
         for asked, answer in answers:
@@ -188,16 +188,12 @@ class Appending:
         if isinstance(question, AppendBlock):
             return self._judged_block(question, asked.caller, levels)
         segment = self.fold.segments.get(asked.segment)
-        if isinstance(question, OpenSession) and segment is None and question.numbering is Numbering.BYTES:
-            exceeded = self._exceeds(asked.segment, None)
-            return LimitExceeded(exceeded) if exceeded else Create()
-        if isinstance(question, OpenSession):
-            return self.fold.claim
         if question is not None:
-            found = self._changed(question)
-            if not isinstance(found, Changed | Refused):
-                return found
-            asked.done = found
+            creates = isinstance(question, CreateSegment) or question.numbering is Numbering.BYTES
+            if segment is None and creates:
+                exceeded = self._exceeds(asked.segment, None)
+                return LimitExceeded(exceeded) if exceeded else Create()
+            asked.exists = True
             return self.fold.claim
         assert asked.record is not None
         if isinstance(asked.record, Truncate) and (segment is None or asked.record.offset <= segment.start):
@@ -207,7 +203,6 @@ class Appending:
     def _judged_block(
         self, block: AppendBlock, caller: Caller | None, levels: dict[tuple[str, bytes], int]
     ) -> Block | Appended | Refused:
-        """A repeat comes first: stored blocks are stored, sealed or not."""
         key = block.segment, block.writer
         session = self._sessions.get(key)
         if session is None or session.caller is not caller:
@@ -217,8 +212,6 @@ class Appending:
         level = levels.get(key, writer.level if writer else session.numbering.first)
         if block.after <= level:
             return self._appended(block)
-        if segment.sealed:
-            return Refused(Refusal.SEALED)
         if block.before != level:
             return Refused(Refusal.GAP)
         in_bytes = session.numbering is Numbering.BYTES
@@ -247,19 +240,3 @@ class Appending:
         if before is not None and before.caller is not caller:
             before.caller.end("taken_over")
         return Opened(writer.level if writer else question.numbering.first)
-
-    def _changed(self, question: ChangeSegment) -> Record | Changed | Refused | LimitExceeded:
-        name, change = question.segment, question.change
-        segment = self.fold.segments.get(name)
-        if isinstance(change, Create):
-            if segment is not None:
-                return Refused(Refusal.EXISTS)
-            exceeded = self._exceeds(name, None)
-            return LimitExceeded(exceeded) if exceeded else change
-        if segment is None:
-            return Refused(Refusal.NO_SEGMENT)
-        if isinstance(change, Truncate):
-            if not 0 <= change.offset <= segment.length:
-                return Refused(Refusal.TRUNCATED, segment.start)
-            return Changed() if change.offset <= segment.start else change
-        return Changed() if isinstance(change, Seal) and segment.sealed else change

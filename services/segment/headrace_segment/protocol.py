@@ -29,7 +29,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     limits = limits_of(settings.limits, section)
 
     def session(peer: Peer) -> ByteSession:
-        return SegmentSession(peer, limits, may_destroy=section.lets_destroy(peer))
+        return SegmentSession(peer, limits)
 
     segments = Segments(runtime, metrics)
     return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from headrace_common.session.interface import Ticket
 
-from headrace_segment.store.records import Change, Numbering
+from headrace_segment.store.records import Numbering
 
 OVERHEAD: Final = 512
 """Bytes that a question costs beyond its data."""
@@ -72,10 +72,8 @@ class RepliesLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeSegment(SegmentQuestion):
-    """Asks to create, seal or truncate a segment. Answered by `Changed` or `LimitExceeded`."""
-
-    change: Change
+class CreateSegment(SegmentQuestion):
+    """Asks to create a segment. Answered by `Created` or `LimitExceeded`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class DescribeSegment(SegmentQuestion):
     """Asks for the present state of a segment. Answered by `SegmentDescription`."""
 
 
-AboutSegment = ReadBytes | ChangeSegment | DescribeSegment
+AboutSegment = ReadBytes | CreateSegment | DescribeSegment
 """A question about a segment, not about a writer."""
 
 StoreQuestion = OpenSession | AppendBlock | RepliesLeft | AboutSegment
@@ -96,7 +94,6 @@ class Refusal(Enum):
     EXISTS = "the segment is there already"
     SESSION = "another connection has set up the writer"
     NUMBERING = "the writer's levels count something else"
-    SEALED = "the segment is sealed"
     TRUNCATED = "the segment does not have these bytes"
     GAP = "it does not begin at its writer's level"
     NONSENSE = "its numbers contradict each other"
@@ -126,17 +123,16 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """A segment was created, sealed or truncated, or there was nothing to do for it."""
+class Created:
+    """The segment is there, and was not before."""
 
 
 @dataclass(frozen=True, slots=True)
 class BytesRead:
-    """`at_tail`: the segment has no more bytes now; `end_of_segment`: nor will it have."""
+    """`at_tail`: the segment has no more bytes now."""
 
     data: bytes
     at_tail: bool
-    end_of_segment: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +141,6 @@ class SegmentDescription:
 
     start: int
     length: int
-    sealed: bool
     modified: int
 
 

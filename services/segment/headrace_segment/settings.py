@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from headrace_common.operations.networks import Network, networks, within
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
 from headrace_common.operations.variables import Seconds
 from pydantic import Field
 
 from headrace_segment.session.limits import SessionLimits
-
-if TYPE_CHECKING:
-    from headrace_common.session.interface import Peer
 
 PORT: Final = 12345
 """The port of Pravega's segment stores."""
@@ -50,11 +45,6 @@ class SegmentSection(Section):
     writer_retention: ClassVar[float] = 7 * 86_400
     """Seconds without a block after which a writer without a connection is forgotten: clients give up after hours."""
 
-    may_destroy: frozenset[str] = Field(
-        frozenset(),
-        description="Who may seal and truncate segments, as a JSON list of networks and of client certificates' subjects;"
-        " without it nobody.",
-    )
     segments: int = Field(100_000, ge=1, description="Maximum segments; beyond them none is created.")
     writers: int = Field(
         100_000, ge=1, description="Maximum writers of one segment whose levels are known; beyond them none is set up."
@@ -65,16 +55,6 @@ class SegmentSection(Section):
         description="Of each segment, what was appended within about this time is kept; 0: all. By the log's time. Whole"
         " blocks are removed.",
     )
-
-    def lets_destroy(self, peer: Peer) -> bool:
-        """Returns whether the client may seal and truncate segments."""
-        if peer.certified and peer.identity in self.may_destroy:
-            return True
-        named: list[Network] = []
-        for each in self.may_destroy:
-            with suppress(ValueError):  # it is a subject
-                named += networks(each)
-        return within(peer.address, named)
 
 
 def limits_of(limits: LimitSettings, section: SegmentSection) -> SessionLimits:

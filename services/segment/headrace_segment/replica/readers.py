@@ -1,4 +1,4 @@
-"""Reads of segments: what is there at once; at a segment's end the next bytes, or that the segment has ended.
+"""Reads of segments: what is there at once; at a segment's end the next bytes.
 
 A connection has one reply with bytes at a time, until that has left: a client that takes nothing holds one, and only its own
 other reads wait for that. All replies together have `memory`, and each gets a part of what is left of it. Beyond the memory a
@@ -151,9 +151,9 @@ class Readers:
                 data = b""
                 if question.length and not (data := await self._in_turn(partition, segment, question, connection)):
                     continue  # truncated meanwhile
-                return BytesRead(data, at_tail=False, end_of_segment=False)
-            if segment.sealed or clock() >= until:
-                return BytesRead(b"", at_tail=True, end_of_segment=segment.sealed)
+                return BytesRead(data, at_tail=False)
+            if clock() >= until:
+                return BytesRead(b"", at_tail=True)
             await self._more(name, until - clock())
         return OutcomeUnknown()  # `lost` ends the conversation
 
@@ -202,4 +202,4 @@ class Readers:
 
 
 def _described(segment: Segment) -> SegmentDescription:
-    return SegmentDescription(segment.start, segment.length, segment.sealed, segment.modified)
+    return SegmentDescription(segment.start, segment.length, segment.modified)

@@ -23,8 +23,7 @@ from headrace_segment.questions import (
     AppendBlock,
     Appended,
     BytesRead,
-    Changed,
-    ChangeSegment,
+    Created,
     LimitExceeded,
     Opened,
     OpenSession,
@@ -39,21 +38,14 @@ from headrace_segment.session.dialect import Block, Dialect, Request, Setup, Wri
 from headrace_segment.session.limits import READS, REPLIES, WAITING, WRITE_BYTES, SessionLimits
 from headrace_segment.session.original import OriginalDialect
 from headrace_segment.session.today import TodayDialect
-from headrace_segment.store.records import Create, Seal, Truncate
 from headrace_segment.wire.codes import Kind
 
 HELLO: Final = struct.pack(">i", Kind.HELLO)
 """The beginning of today's dialect. The original one does not have this message."""
 
-_DONE: Final[dict[type, Kind]] = {
-    Create: Kind.SEGMENT_CREATED,
-    Seal: Kind.SEGMENT_SEALED,
-    Truncate: Kind.SEGMENT_TRUNCATED,
-}
 _REFUSED: Final = {
     Refusal.NO_SEGMENT: Kind.NO_SUCH_SEGMENT,
     Refusal.EXISTS: Kind.SEGMENT_ALREADY_EXISTS,
-    Refusal.SEALED: Kind.SEGMENT_IS_SEALED,
     Refusal.TRUNCATED: Kind.SEGMENT_IS_TRUNCATED,
 }
 """What a client is told; any other refusal ends the conversation."""
@@ -62,11 +54,9 @@ _REFUSED: Final = {
 class SegmentSession(ByteSession):
     """See `headrace_common.session.interface.Session`."""
 
-    def __init__(self, peer: Peer, limits: SessionLimits, *, may_destroy: bool = False) -> None:
-        """`may_destroy`: whether the client may seal and truncate segments."""
+    def __init__(self, peer: Peer, limits: SessionLimits) -> None:
         self._peer = peer
         self._limits = limits
-        self._may_destroy = may_destroy
         self._first = b""
         self._known: Dialect | None = None
         self._writers: dict[bytes, Writer] = {}
@@ -99,7 +89,7 @@ class SegmentSession(ByteSession):
                 return
             data, self._first = self._first, b""
             if data.startswith(HELLO):
-                self._known = TodayDialect(self._limits, self._tickets, may_destroy=self._may_destroy)
+                self._known = TodayDialect(self._limits, self._tickets)
             else:
                 self._known = OriginalDialect(self._limits, self._tickets)
         dialect = self._dialect
@@ -163,9 +153,6 @@ class SegmentSession(ByteSession):
         run = self._dialect.run(writer, block, self._reply)
         if run.after <= writer.level:
             self._acknowledge(writer, writer.level, request.number, 0)
-        elif writer.sealed:
-            writer.sent = run.after
-            self._refuse(Refusal.SEALED, writer.segment, request.number, run.after)
         elif run.after > writer.sent:  # else it is acknowledged when what is under way is stored
             writer.sent = run.after
             writer.pending += 1
@@ -237,33 +224,21 @@ class SegmentSession(ByteSession):
             assert writer is not None
             self._acknowledge(writer, answer.level, number, answer.length)
         elif isinstance(answer, Refused):
-            offset = -1
-            if isinstance(question, AppendBlock):
-                offset = question.after
-                if writer is not None and answer.why is Refusal.SEALED:
-                    writer.sealed = True
-            elif isinstance(question, ReadBytes):
-                offset = question.offset
-            elif isinstance(question, ChangeSegment) and isinstance(question.change, Truncate):
-                offset = question.change.offset if answer.why is Refusal.TRUNCATED else -1
-            self._refuse(answer.why, question.segment, number, offset, answer.start)
-        elif isinstance(answer, Changed):
-            assert isinstance(question, ChangeSegment)
-            self._say(_DONE[type(question.change)], question.segment, number)
+            if answer.why not in _REFUSED:
+                raise ProtocolError(f"an append is refused: {answer.why.value}")
+            offset = question.offset if isinstance(question, ReadBytes) else -1
+            self._say(_REFUSED[answer.why], question.segment, number, start=answer.start, offset=offset)
+        elif isinstance(answer, Created):
+            self._say(Kind.SEGMENT_CREATED, question.segment, number)
         elif isinstance(answer, SegmentDescription):
             self._say(
-                Kind.SEGMENT_INFO, question.segment, number, exists=True, sealed=answer.sealed, deleted=False,
+                Kind.SEGMENT_INFO, question.segment, number, exists=True, sealed=False, deleted=False,
                 modified=answer.modified, length=answer.length, start=answer.start,
             )  # fmt: skip
         else:
             assert isinstance(answer, BytesRead)
             assert isinstance(question, ReadBytes)
             self._reply(self._dialect.read(question, number, answer))
-
-    def _refuse(self, why: Refusal, segment: str, number: int, offset: int, start: int = 0) -> None:
-        if why not in _REFUSED:
-            raise ProtocolError(f"an append is refused: {why.value}")
-        self._say(_REFUSED[why], segment, number, start=start, offset=offset)
 
     def _acknowledge(self, writer: Writer, level: int, request: int, length: int) -> None:
         """Successive levels of one writer make one reply."""

@@ -61,8 +61,6 @@ class Writer:
     sent: int
     pending: int = 1
     is_open: bool = False
-    sealed: bool = False
-    """Its segment was sealed when a block came: nothing more can be stored."""
 
 
 class Dialect(ABC):

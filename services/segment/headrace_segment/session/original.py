@@ -6,8 +6,8 @@ the client says      we answer
 SetupAppend          AppendSetup with the writer's level, when its session is open; NoSuchSegment. After blocks of the
                      same writer that wait, when they are stored
 a block              DataAppended with the writer's level, when the block is stored: first its events on the events topic,
-                     then its bytes in its segment; SegmentIsSealed. A block at or below the
-                     level is acknowledged again and stored once
+                     then its bytes in its segment. A block at or below the level is
+                     acknowledged again and stored once
 ReadSegment          SegmentRead, SegmentIsTruncated, NoSuchSegment
 KeepAlive            the same, at once
 ===================  =====================================================================================================
@@ -32,7 +32,6 @@ from headrace_segment.session.limits import SessionLimits
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.original import (
     AT_TAIL,
-    END_OF_SEGMENT,
     MESSAGES,
     CompleteBlock,
     KeepAlive,
@@ -75,5 +74,4 @@ class OriginalDialect(Dialect):
 
     @override
     def read(self, question: ReadBytes, request: int, answer: BytesRead) -> Any:
-        flags = AT_TAIL * answer.at_tail | END_OF_SEGMENT * answer.end_of_segment
-        return SegmentRead(question.segment, question.offset, flags, answer.data)
+        return SegmentRead(question.segment, question.offset, AT_TAIL * answer.at_tail, answer.data)

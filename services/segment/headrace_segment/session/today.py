@@ -6,27 +6,24 @@ the client says           we answer
 Hello                     Hello with the versions that we speak; if they are not the client's, the conversation ends
 SetupAppend               AppendSetup with the writer's last event number, when its session is open; NoSuchSegment
 a block                   DataAppended, when the block is stored: first its events on the events topic, then its bytes in
-                          its segment; SegmentIsSealed; InvalidEventNumber, and the conversation ends
+                          its segment; InvalidEventNumber, and the conversation ends
 ReadSegment               SegmentRead, SegmentIsTruncated, NoSuchSegment
 GetStreamSegmentInfo      StreamSegmentInfo, NoSuchSegment
 CreateSegment             SegmentCreated, SegmentAlreadyExists
-SealSegment               SegmentSealed, also if it is sealed already; NoSuchSegment
-TruncateSegment           SegmentTruncated, also if nothing is left to cut; SegmentIsTruncated if the offset is beyond the
-                          segment's end; NoSuchSegment
 KeepAlive                 the same, at once
 all else                  OperationUnsupported
 ========================  ================================================================================================
 
 A reply repeats the number of its request. Event numbers rise, and a client resumes above the number that AppendSetup tells it; a
-block whose number does not rise gets InvalidEventNumber. A connection ends when another one sets up a writer of its. Who may not
-destroy hears OperationUnsupported to SealSegment and TruncateSegment. Tokens are not looked at.
+block whose number does not rise gets InvalidEventNumber. A connection ends when another one sets up a writer of its. Tokens are
+not looked at.
 
 Sources: `AppendProcessor`, `PravegaRequestProcessor` and `SegmentOutputStreamImpl` of Pravega 0.13.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
@@ -34,10 +31,10 @@ from headrace_common.session.interface import Ticket
 from typing_extensions import override
 
 from headrace_segment.events import Run
-from headrace_segment.questions import AboutSegment, BytesRead, ChangeSegment, DescribeSegment, ReadBytes
+from headrace_segment.questions import AboutSegment, BytesRead, CreateSegment, DescribeSegment, ReadBytes
 from headrace_segment.session.dialect import Block, Dialect, Request, Say, Setup, Writer
 from headrace_segment.session.limits import SessionLimits
-from headrace_segment.store.records import Change, Create, Numbering, Seal, Truncate
+from headrace_segment.store.records import Numbering
 from headrace_segment.wire import messages as wire
 from headrace_segment.wire.today import NEWEST, OLDEST, Append, TodayDecoder, Unsupported
 
@@ -46,16 +43,6 @@ LEAST: Final = 8
 
 _NO_TRACE: Final = ""
 
-_DESTROY: Final = wire.SealSegment, wire.TruncateSegment
-"""Requests that end a segment or take its bytes away."""
-
-_CHANGES: Final[dict[type, Callable[[Any], Change]]] = {
-    wire.CreateSegment: lambda asked: Create(),
-    wire.SealSegment: lambda asked: Seal(),
-    wire.TruncateSegment: lambda asked: Truncate(asked.offset),
-}
-"""The record that a request becomes."""
-
 
 class TodayDialect(Dialect):
     """See `Dialect`."""
@@ -63,10 +50,8 @@ class TodayDialect(Dialect):
     messages = wire.MESSAGES
     numbering = Numbering.EVENTS
 
-    def __init__(self, limits: SessionLimits, tickets: Iterator[Ticket], *, may_destroy: bool) -> None:
-        """`may_destroy`: whether the client may seal and truncate segments."""
+    def __init__(self, limits: SessionLimits, tickets: Iterator[Ticket]) -> None:
         super().__init__(TodayDecoder(limits.frame_bytes), limits, tickets)
-        self._may_destroy = may_destroy
 
     @override
     def heard(self, said: Any, say: Say) -> Request | None:
@@ -82,8 +67,6 @@ class TodayDialect(Dialect):
             _greet(said, say)
         elif isinstance(said, Unsupported):
             say(wire.OperationUnsupported(said.request, f"type {said.kind}"))
-        elif isinstance(said, _DESTROY) and not self._may_destroy:
-            say(wire.OperationUnsupported(said.request, f"type {int(self.messages.kind(said))}"))
         else:
             return Request(self._question(said), said.request)
         return None
@@ -94,7 +77,7 @@ class TodayDialect(Dialect):
             return ReadBytes(ticket, segment, said.offset, min(max(said.length, LEAST), self._limits.reply_bytes))
         if isinstance(said, wire.GetSegmentInfo):
             return DescribeSegment(ticket, segment)
-        return ChangeSegment(ticket, segment, _CHANGES[type(said)](said))
+        return CreateSegment(ticket, segment)
 
     @override
     def run(self, writer: Writer, block: Block, say: Say) -> Run:
@@ -109,8 +92,9 @@ class TodayDialect(Dialect):
 
     @override
     def read(self, question: ReadBytes, request: int, answer: BytesRead) -> Any:
-        at_tail = answer.at_tail and not answer.end_of_segment
-        return wire.SegmentRead(question.segment, question.offset, at_tail, answer.end_of_segment, answer.data, request)
+        return wire.SegmentRead(
+            question.segment, question.offset, answer.at_tail, end_of_segment=False, data=answer.data, request=request
+        )
 
 
 def _greet(hello: Any, say: Say) -> None:

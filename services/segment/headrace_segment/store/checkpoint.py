@@ -48,7 +48,7 @@ def _rows(fold: Fold) -> Iterator[bytes]:
     claim = None if fold.claim is None else (fold.claim.producer_id, fold.claim.epoch, fold.claim.nonce)
     yield pack(_PARTITION, fold.log_time, claim)
     for name, segment in fold.segments.items():
-        yield pack(_SEGMENT, name, segment.start, segment.length, segment.sealed, segment.modified)
+        yield pack(_SEGMENT, name, segment.start, segment.length, segment.modified)
         for writer_id, writer in [*segment.writers.items()]:  # a copy: silent writers may be forgotten meanwhile
             yield pack(_WRITER, writer_id, writer.level, int(writer.numbering), writer.touched)
         index = segment.index
@@ -62,8 +62,8 @@ def restore(part: Checkpoint, fold: Fold) -> None:
     for packed in msgspec.msgpack.decode(part.rows, type=list[bytes]):
         kind, *row = msgspec.msgpack.decode(packed, type=list[Any])
         if kind == _SEGMENT:
-            name, start, length, sealed, modified = row
-            fold.segments[name] = Segment(start, length, sealed, modified)
+            name, start, length, modified = row
+            fold.segments[name] = Segment(start, length, modified)
         elif kind == _PARTITION:
             fold.log_time, claim = row
             fold.claim = claim and Claim(*claim)

@@ -16,7 +16,6 @@ from headrace_segment.store.records import (
     LogError,
     Numbering,
     Record,
-    Seal,
 )
 from headrace_segment.store.state import Segment, WriterState
 
@@ -58,8 +57,6 @@ class Fold:
             raise LogError(f"the record at {log_offset} contradicts the log before it: {record!r:.200}")
         if isinstance(record, Block):
             self._append(segment, record, log_offset, time_ms)
-        elif isinstance(record, Seal):
-            segment.sealed = True
         else:
             segment.truncate(record.offset)
         segment.modified = time_ms
@@ -87,7 +84,7 @@ class Fold:
         if writer is None or record.before == writer.numbering.first:  # it is new, or was forgotten
             numbering = Numbering.of(record.before)
             writer = segment.writers[record.writer] = WriterState(numbering.first, numbering, time_ms)
-        if record.before != writer.level or segment.sealed:
+        if record.before != writer.level:
             raise LogError(f"the block at {log_offset} contradicts the log before it")
         segment.index.add(segment.length, log_offset, self.log_time)
         segment.length += len(record.data)

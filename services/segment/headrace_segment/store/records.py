@@ -46,9 +46,8 @@ class RecordKind(IntEnum):
     CLAIM = 1
     BLOCK = 2
     CREATE = 3
-    SEAL = 4
-    TRUNCATE = 5
-    CHECKPOINT = 6
+    TRUNCATE = 4
+    CHECKPOINT = 5
 
 
 class Numbering(IntEnum):
@@ -113,11 +112,6 @@ class Create(Encoded):
 
 
 @dataclass(frozen=True, slots=True)
-class Seal(Encoded):
-    """Ends appending to a segment."""
-
-
-@dataclass(frozen=True, slots=True)
 class Truncate(Encoded):
     """Removes the bytes before `offset`."""
 
@@ -136,13 +130,11 @@ class Checkpoint:
         return _CHECKPOINT.pack(VERSION, RecordKind.CHECKPOINT, start, self.begin) + self.rows
 
 
-Change = Create | Seal | Truncate
-Record = Claim | Block | Checkpoint | Change
+Record = Claim | Block | Create | Truncate | Checkpoint
 
 _LAYOUTS: Final[dict[type[Any], tuple[RecordKind, struct.Struct]]] = {
     Claim: (RecordKind.CLAIM, struct.Struct(">BBqqh16s")),
     Create: (RecordKind.CREATE, _HEAD),
-    Seal: (RecordKind.SEAL, _HEAD),
     Truncate: (RecordKind.TRUNCATE, struct.Struct(">BBqq")),
 }
 _BY_KIND: Final[dict[int, tuple[type[Any], struct.Struct]]] = {

@@ -73,7 +73,6 @@ class Segment:
 
     start: int = 0
     length: int = 0
-    sealed: bool = False
     modified: int = 0
     writers: dict[bytes, WriterState] = field(default_factory=dict)
     index: Index = field(default_factory=Index)

@@ -31,8 +31,6 @@ AppendBlockEnd = _row(
 ReadSegment = _row(Kind.READ_SEGMENT, "ReadSegment", segment=TEXT, offset=I64, length=I32, **_TOKEN, request=I64(0))
 GetSegmentInfo = _row(Kind.GET_SEGMENT_INFO, "GetSegmentInfo", **_ABOUT, **_TOKEN)
 CreateSegment = _row(Kind.CREATE_SEGMENT, "CreateSegment", **_ABOUT, rate=I32, scale=BYTE, **_TOKEN, rollover=I64(0))
-SealSegment = _row(Kind.SEAL_SEGMENT, "SealSegment", **_ABOUT, **_TOKEN)
-TruncateSegment = _row(Kind.TRUNCATE_SEGMENT, "TruncateSegment", **_ABOUT, offset=I64, **_TOKEN)
 
 # Of the server. `previous`: the level in the reply before; `length`: the segment's; `modified`: Unix time in milliseconds.
 AppendSetup = _row(Kind.APPEND_SETUP, "AppendSetup", **_ABOUT, writer=UUID, level=I64)
@@ -48,9 +46,6 @@ SegmentInfo = _row(
     **_ABOUT, exists=BOOLEAN, sealed=BOOLEAN, deleted=BOOLEAN, modified=I64, length=I64, start=I64(0),
 )  # fmt: skip
 SegmentCreated = _row(Kind.SEGMENT_CREATED, "SegmentCreated", **_ABOUT)
-SegmentSealed = _row(Kind.SEGMENT_SEALED, "SegmentSealed", **_ABOUT)
-SegmentTruncated = _row(Kind.SEGMENT_TRUNCATED, "SegmentTruncated", **_ABOUT)
-SegmentIsSealed = _row(Kind.SEGMENT_IS_SEALED, "SegmentIsSealed", **_ABOUT, **_TRACE, offset=I64(-1))
 SegmentAlreadyExists = _row(Kind.SEGMENT_ALREADY_EXISTS, "SegmentAlreadyExists", **_ABOUT, **_TRACE)
 NoSuchSegment = _row(Kind.NO_SUCH_SEGMENT, "NoSuchSegment", **_ABOUT, **_TRACE, offset=I64(-1))
 SegmentIsTruncated = _row(

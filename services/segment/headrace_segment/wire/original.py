@@ -29,7 +29,6 @@ from headrace_segment.wire.layout import BYTE, I32, I64, REST, TEXT, UUID, Table
 from headrace_segment.wire.parser import MessageParser
 
 AT_TAIL: Final = 0x80
-END_OF_SEGMENT: Final = 0x40
 BEGIN_BYTES: Final = 28
 """The body of a BeginAppendBlock, without the block that it may bring along."""
 
@@ -50,12 +49,11 @@ ReadSegment = _row(Kind.READ_SEGMENT, "ReadSegment", segment=TEXT, offset=I64, l
 KeepAlive = _row(Kind.KEEP_ALIVE, "KeepAlive", data=REST)
 PartialMessage = _row(Kind.PARTIAL_MESSAGE, "PartialMessage", place=BYTE, data=REST)
 
-# Of the server. `level`: how many bytes of this writer are stored. SegmentRead's `flags`: `AT_TAIL`, `END_OF_SEGMENT`.
+# Of the server. `level`: how many bytes of this writer are stored. SegmentRead's `flags`: `AT_TAIL`.
 # The original text has no SegmentIsTruncated; its number and name are today's.
 AppendSetup = _row(Kind.APPEND_SETUP, "AppendSetup", segment=TEXT, writer=UUID, level=I64)
 DataAppended = _row(Kind.DATA_APPENDED, "DataAppended", writer=UUID, level=I64)
 SegmentRead = _row(Kind.SEGMENT_READ, "SegmentRead", segment=TEXT, offset=I64, flags=BYTE, data=REST)
-SegmentIsSealed = _row(Kind.SEGMENT_IS_SEALED, "SegmentIsSealed", segment=TEXT)
 NoSuchSegment = _row(Kind.NO_SUCH_SEGMENT, "NoSuchSegment", segment=TEXT)
 SegmentIsTruncated = _row(Kind.SEGMENT_IS_TRUNCATED, "SegmentIsTruncated", segment=TEXT, start=I64)
 

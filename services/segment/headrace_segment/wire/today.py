@@ -52,8 +52,6 @@ _SERVED: Final = {
     Kind.READ_SEGMENT,
     Kind.GET_SEGMENT_INFO,
     Kind.CREATE_SEGMENT,
-    Kind.SEAL_SEGMENT,
-    Kind.TRUNCATE_SEGMENT,
 }
 REPLIES: Final = frozenset({each for each in Kind if each in MESSAGES} - _SERVED - {Kind.END_APPEND_BLOCK})
 """Messages that only a server sends."""
@@ -87,7 +85,7 @@ class TodayDecoder(MessageParser[Any]):
             yield self._append(_end_fields(body), None)
         elif kind in _SERVED:
             request = MESSAGES.decode(kind, body)
-            if kind in (Kind.READ_SEGMENT, Kind.TRUNCATE_SEGMENT) and request.offset < 0:
+            if kind == Kind.READ_SEGMENT and request.offset < 0:
                 raise ProtocolError("a negative offset")
             yield request
         elif kind != Kind.PADDING:

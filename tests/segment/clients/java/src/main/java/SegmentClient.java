@@ -5,7 +5,6 @@ import io.pravega.client.connection.impl.RawClient;
 import io.pravega.client.connection.impl.SocketConnectionFactoryImpl;
 import io.pravega.client.control.impl.Controller;
 import io.pravega.client.security.auth.DelegationTokenProviderFactory;
-import io.pravega.client.segment.impl.EndOfSegmentException;
 import io.pravega.client.segment.impl.EventSegmentReader;
 import io.pravega.client.segment.impl.Segment;
 import io.pravega.client.segment.impl.SegmentInfo;
@@ -40,7 +39,7 @@ import java.util.concurrent.Semaphore;
 
 /**
  * Pravega's own client, without its controller: it writes a stream of several segments by one port, and follows the segments by
- * another one until they are sealed.
+ * another one until all is read.
  *
  * Arguments: the port to write to, the port to read from, the stream, how many segments, how many events, how many connections to
  * each port, and a folder, which gets what was read: a file for each segment, with each event behind its length (i32).
@@ -120,8 +119,8 @@ public final class SegmentClient {
         }
         readers.forEach(Thread::start);
         write(events);
-        for (int number = 0; number < count; number++) {
-            seal(number);
+        for (Reader reader : readers) {
+            reader.end = length(reader.number);
         }
         for (Reader reader : readers) {
             reader.join();
@@ -175,22 +174,20 @@ public final class SegmentClient {
         return event;
     }
 
-    private void seal(int number) throws Exception {
+    private long length(int number) throws Exception {
         try (SegmentMetadataClient metadata = new SegmentMetadataClientFactoryImpl(read, pool).createSegmentMetadataClient(
                 segment(number), DelegationTokenProviderFactory.create(read, segment(number), AccessOperation.READ_WRITE))) {
-            metadata.sealSegment().get();
             SegmentInfo info = metadata.getSegmentInfo().get();
-            if (!info.isSealed()) {
-                throw new IllegalStateException(info.toString());
-            }
             System.out.println(segment(number).getScopedName() + " " + info.getWriteOffset());
+            return info.getWriteOffset();
         }
     }
 
-    /** Follows one segment to its end. */
+    /** Follows one segment until `end`. */
     private final class Reader extends Thread {
         private final int number;
         private final Path file;
+        private volatile long end = Long.MAX_VALUE;
         private volatile Exception failure;
 
         private Reader(int number, Path file) {
@@ -203,7 +200,7 @@ public final class SegmentClient {
             try (EventSegmentReader reader = new SegmentInputStreamFactoryImpl(SegmentClient.this.read, pool)
                      .createEventReaderForSegment(segment(number), 1 << 20);
                  DataOutputStream out = new DataOutputStream(Files.newOutputStream(file))) {
-                while (true) {
+                while (reader.getOffset() < end) {
                     ByteBuffer event = reader.read(1_000);
                     if (event != null) {
                         byte[] bytes = new byte[event.remaining()];
@@ -212,8 +209,6 @@ public final class SegmentClient {
                         out.write(bytes);
                     }
                 }
-            } catch (EndOfSegmentException end) {
-                // what it waited for
             } catch (Exception problem) {
                 failure = problem;
             }
