@@ -19,7 +19,6 @@ from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError
-from headrace_common.operations.log import RateLimited
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings, LimitSettings
 from headrace_common.publishing.in_flight import DeliveryListener, InFlightFrame
@@ -256,14 +255,12 @@ def receiver_state(
     backend: Backend = NO_BACKEND,
 ) -> ReceiverState:
     """What the connections of a service share."""
-    log = structlog.get_logger()
     return ReceiverState(
         publisher=publisher,  # type: ignore[arg-type]
         budget=budget or Budget(limits.process_budget, limits.connection_budget),
         scheduler=scheduler or Scheduler(),
         limits=limits,
         metrics=ReceiverMetrics(),
-        log=log,
-        limited=RateLimited(log),
+        log=structlog.get_logger(),
         backend=backend,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -15,8 +16,9 @@ from typing import Any
 import pytest
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.log import REPEAT_TIME, LibraryRepeats, RateLimited
+from headrace_common.operations.log import BURST, REPEAT_TIME, Repeats
 from headrace_common.session.interface import Peer
+from structlog import DropEvent
 from structlog.testing import CapturingLogger
 
 from tests.contract.waiting import there
@@ -28,40 +30,22 @@ SCRIPT = (
 )
 
 
-class TestRateLimited:
-    def make(self) -> tuple[RateLimited, CapturingLogger]:
-        self.now = 100.0
-        log = CapturingLogger()
-        return RateLimited(log, burst=3, interval=10.0, clock=lambda: self.now), log  # type: ignore[arg-type]
-
-    def test_the_next_window_says_how_many_there_were(self) -> None:
-        limited, log = self.make()
-        for _ in range(100):
-            limited.warning("bad")
-        self.now += 9.9
-        limited.warning("bad")
-        assert len(log.calls) == 3
-        self.now += 0.2
-        limited.warning("bad")
-        limited.warning("bad")
-        assert [said.kwargs for said in log.calls[3:]] == [{"suppressed": 98}, {}]
-
-    def test_events_are_counted_apart(self) -> None:
-        """So are bugs: a client that has found one shows it with each frame, and each line has a stack."""
-        limited, log = self.make()
-        for _ in range(5):
-            limited.warning("a")
-            limited.exception("b")
-        assert [said.args for said in log.calls] == [("a",), ("b",)] * 3
-
-
-def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
+def test_what_repeats_is_said_once_in_a_while() -> None:
+    """Bugs are counted apart: a client that has found one shows it with each frame, and each line has a stack."""
     now = 100.0
-    repeats = LibraryRepeats(lambda: now)
+    repeats = Repeats(lambda: now)
 
     def says(name: str, text: str, *values: object) -> bool:
         return repeats.filter(logging.LogRecord(name, logging.ERROR, "", 1, text, values, None))
 
+    def told(method: str, event: str) -> Any:
+        with contextlib.suppress(DropEvent):
+            return repeats(None, method, {"event": event}).get("suppressed", 0)
+
+    assert [told(method, event) for _ in range(100) for method, event in (("warning", "a"), ("error", "b"))] == (
+        2 * BURST * [0] + 2 * (100 - BURST) * [None]
+    )
+    assert [told("info", "c") for _ in range(100)] == 100 * [0]
     assert says("aiokafka.client", "no connection to %s", 1)
     assert not says("aiokafka.client", "no connection to %s", 2)
     assert says("aiokafka.client", "another")
@@ -72,6 +56,13 @@ def test_what_a_library_repeats_is_said_once_in_a_while() -> None:
     assert not says("headraceless", "a library's")
     now += REPEAT_TIME
     assert says("aiokafka.client", "no connection to %s", 1)
+    assert [told("warning", "a") for _ in range(2)] == [100 - BURST, 0]
+
+
+def test_lines_of_one_kind_are_limited() -> None:
+    script = SCRIPT + "for number in range(1000): log.warning('said', number=number)"
+    done = subprocess.run([sys.executable, "-c", script], stderr=PIPE, text=True, check=True)
+    assert [json.loads(line)["number"] for line in done.stderr.splitlines()] == list(range(BURST))
 
 
 def test_lines_of_libraries_name_the_service() -> None:
@@ -97,7 +88,7 @@ def test_a_peers_text_cannot_steer_a_terminal() -> None:
 def test_who_does_not_read_the_log_stops_nothing_but_the_log() -> None:
     """A terminal that was stopped, or a collector that hangs: the event loop waited for it, with all clients."""
     script = SCRIPT + (
-        "for number in range(1000): log.warning('said', number=number, stack='x' * 10_000)\n"
+        "for number in range(1000): log.info('said', number=number, stack='x' * 10_000)\n"
         "print('served', flush=True); sys.stdin.readline(); log.warning('last')"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdin=PIPE, stdout=PIPE, stderr=PIPE, bufsize=0) as process:
@@ -140,7 +131,7 @@ def test_a_process_without_standard_error_writes_into_no_file_of_its_own() -> No
 )
 def test_a_tls_client_on_a_plain_port_is_named(sample: bytes, offset: int, said: str) -> None:
     log = CapturingLogger()
-    receiver: Any = SimpleNamespace(limited=log)
+    receiver: Any = SimpleNamespace(log=log)
     error = ProtocolError("not a message", offset=offset, sample=sample)
     ReceiverState.fault(receiver, Peer("192.0.2.7", 1, "192.0.2.7"), error)
     assert log.calls[0].kwargs["problem"] == said

@@ -6,11 +6,9 @@ import asyncio
 import random
 import threading
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import pytest
-from headrace_common.operations.log import RateLimited
 from headrace_common.publishing.delivery import Delivery, Refusal
 
 from tests.native import using
@@ -50,15 +48,6 @@ def test_a_seed_means_the_same_each_time(protocol: str) -> None:
         first, again = (run(seed, protocol, traced=True) for _ in range(2))
         assert first.trace == again.trace
         assert first.seconds == again.seconds
-
-
-def test_no_line_of_a_trace_follows_the_real_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log's limit of lines does: between two lines a slow machine may take as long as it likes."""
-    expected = run(11, "producers", traced=True).trace
-    real = count(0.0, 100.0)
-    told = {**(RateLimited.__init__.__kwdefaults__ or {}), "clock": lambda: next(real)}
-    monkeypatch.setattr(RateLimited.__init__, "__kwdefaults__", told)
-    assert run(11, "producers", traced=True).trace == expected
 
 
 def test_a_failure_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from headrace_common.connection.receiver_state import Stoppable
 from headrace_common.kafka import producer
 from headrace_common.operations import sockets
 from headrace_common.operations.errors import DeliveryPolicy
-from headrace_common.operations.log import RateLimited
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import topics
 from headrace_common.publishing.pump import LOOK
@@ -100,7 +99,6 @@ def settled(settings: type[ServiceSettings], sections: str) -> ServiceSettings:
 
 
 _numbers = itertools.count()
-_LIMITED = RateLimited.__init__.__kwdefaults__ or {}
 
 
 def numbered(thing: Any) -> int:
@@ -302,7 +300,6 @@ class World:
                 "Scheduler",
                 functools.partial(WatchedScheduler, self.oracle.passed_over, cpu=self.loop.time),
             ),
-            (RateLimited.__init__, "__kwdefaults__", {**_LIMITED, "clock": lambda: self.loop.now}),
             (topics, "describe", self.broker.describe),
             (producer, "make_client", self.broker.make_client),
             (sockets, "bound_socket", self.network.bound),

@@ -244,14 +244,14 @@ class Doors:
 
     def _refused(self, peer: Peer, why: ClientRefusal) -> None:
         self._metrics.refused.labels(why.value).inc()
-        self._receiver.limited.warning("client refused", peer=peer.address, why=why.value)
+        self._receiver.log.warning("client refused", peer=peer.address, why=why.value)
 
     def _leave(self, peer: Peer, limit: str) -> None:
         """Ends a connection. Its whole messages are still read."""
         peer.shut()
         self._receiver.metrics.limit_hits.labels(limit).inc()
         self._receiver.metrics.connections_closed.labels("protocol_error").inc()
-        self._receiver.limited.warning("client disconnected", limit=limit, peer=peer.address, held=peer.held)
+        self._receiver.log.warning("client disconnected", limit=limit, peer=peer.address, held=peer.held)
 
     def _ended(self, door: Door, number: int, why: str) -> None:
         peer = door.peers.pop(number)

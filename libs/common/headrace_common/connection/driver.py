@@ -201,7 +201,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
 
     def fail(self) -> None:
         """Ends a connection whose session raised what it must not. Call it in an `except` clause. Calls that session no more."""
-        self._receiver.limited.exception("the session failed", peer=self.peer.address)
+        self._receiver.log.exception("the session failed", peer=self.peer.address)
         self.is_broken = True
         self._forget_session()
         self._transport.close("internal", End.AT_ONCE)
@@ -235,7 +235,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._receiver.metrics.frames_abandoned.inc()
         self._receiver.budget.release(self, self.under_way.pop(ticket)[0])
         if self.session is not self._closed:
-            self._receiver.limited.warning("frame abandoned", peer=self.peer.address, problem=str(error))
+            self._receiver.log.warning("frame abandoned", peer=self.peer.address, problem=str(error))
             self._transport.close(ABANDONED, End.UNSETTLED)
 
     # From the service

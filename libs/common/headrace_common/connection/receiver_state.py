@@ -15,7 +15,7 @@ from headrace_common.connection.places import Places
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import TOLD, Scheduler
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.operations.log import Log, RateLimited
+from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.publisher import Publisher
@@ -67,7 +67,6 @@ class ReceiverState:
     limits: LimitSettings
     metrics: ReceiverMetrics
     log: Log
-    limited: RateLimited
     backend: Backend = NO_BACKEND
     connections: set[Stoppable] = field(default_factory=set)
     empty: asyncio.Event = field(default_factory=asyncio.Event)
@@ -91,7 +90,7 @@ class ReceiverState:
         problem = str(error)
         if error.offset == 0 and error.sample.startswith(TLS_HELLO) and "TLS" not in problem:
             problem = f"a TLS client on a port without TLS ({problem})"
-        self.limited.warning(
+        self.log.warning(
             "protocol error",
             peer=f"{peer.address}:{peer.port}",
             problem=problem,

@@ -387,7 +387,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         if limit is None or self._timer.is_late:
             return  # received bytes are parsed first, then the limits are checked again
         if limit is Limit.UNREAD:
-            self._receiver.limited.warning("peer does not read", peer=driver.peer.address, frames=driver.frames)
+            self._receiver.log.warning("peer does not read", peer=driver.peer.address, frames=driver.frames)
             self.close(limit.value, End.AT_ONCE)
         elif limit is Limit.FRAME_TIME:
             driver.fault(ProtocolError("a frame took too long to arrive", limit="LIMITS__FRAME_TIME"))

@@ -135,7 +135,7 @@ class Listener(Endpoint):
                 await _readable(listening)
                 continue
             except OSError as error:  # out of file descriptors, or the client has already gone
-                self._receiver.limited.warning("accept failed", problem=str(error))
+                self._receiver.log.warning("accept failed", problem=str(error))
                 await asyncio.sleep(ACCEPT_PAUSE)
                 continue
             self._admit(client, name)
@@ -155,10 +155,10 @@ class Listener(Endpoint):
         if len(receiver.places) >= receiver.places.most:
             receiver.metrics.limit_hits.labels(CONNECTIONS).inc()
             if (idle := receiver.places.make_way()) is None:
-                receiver.limited.warning("too many connections", limit=CONNECTIONS, peer=address.address)
+                receiver.log.warning("too many connections", limit=CONNECTIONS, peer=address.address)
                 client.close()
                 return
-            receiver.limited.warning("idle connection made way", limit=CONNECTIONS, peer=idle.peer)
+            receiver.log.warning("idle connection made way", limit=CONNECTIONS, peer=idle.peer)
             idle.leave()
         receiver.admitted += 1
         receiver.metrics.connections_opened.inc()
@@ -222,19 +222,19 @@ class Listener(Endpoint):
         """Logs a client that failed before its protocol began. One that just left (a health check) is only a debug line."""
         receiver = self._receiver
         if isinstance(error, ProtocolError):
-            receiver.limited.warning(
+            receiver.log.warning(
                 "proxy header refused", peer=address.address, problem=str(error), bytes=error.sample.hex()
             )
         elif isinstance(error, ConnectionError):
             receiver.log.debug("client left before its handshake", peer=address.address)
         elif isinstance(error, TimeoutError):
             receiver.metrics.limit_hits.labels(HANDSHAKE_TIME).inc()
-            receiver.limited.warning("handshake took too long", peer=address.address, limit=HANDSHAKE_TIME)
+            receiver.log.warning("handshake took too long", peer=address.address, limit=HANDSHAKE_TIME)
         else:
             problem = str(error)
             if any(word in problem for word in NO_TLS):
                 problem = f"a client without TLS on a port with TLS ({problem})"
-            receiver.limited.warning("tls handshake failed", peer=address.address, problem=problem)
+            receiver.log.warning("tls handshake failed", peer=address.address, problem=problem)
 
 
 def _make_way(arrival: _Arrival, welcome: asyncio.Task[None]) -> None:

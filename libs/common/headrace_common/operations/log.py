@@ -23,30 +23,52 @@ OWN: Final = "headrace"
 """The name of our loggers."""
 
 REPEAT_TIME: Final = 10.0
-"""Seconds in which the same line of a library is written once."""
+"""Seconds in which lines of one kind are counted."""
+
+BURST: Final = 10
+"""Lines of a kind of ours that are written in that time."""
+
+KINDS: Final = 1_000
+"""Kinds of lines that are remembered: a library's texts may have values in them."""
 
 
-class LibraryRepeats(logging.Filter):
-    """Passes a library's line on once in `REPEAT_TIME` seconds: while Kafka is away, aiokafka says the same again and again. Two
-    lines are the same if their texts begin with the same line, before values are put in.
+class Repeats(logging.Filter):
+    """Drops warnings and errors that repeat: a hostile peer must not be able to fill a disk, and while Kafka is away, aiokafka
+    says the same again and again. In `REPEAT_TIME` seconds, of our lines with one event `BURST` are written, and the next line
+    says how many were suppressed; of a library's lines whose texts begin alike, before values are put in, one is.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._said: dict[tuple[str, str], float] = {}
+        self._windows: dict[tuple[str, str], tuple[float, int]] = {}  # a window's start, lines in it
+
+    def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Passes an event of ours on, as a processor of structlog. Raises `DropEvent`."""
+        if method not in ("debug", "info"):
+            suppressed = self._suppressed((OWN, event["event"]), BURST)
+            if suppressed is None:
+                raise structlog.DropEvent
+            if suppressed:
+                event["suppressed"] = suppressed
+        return event
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.name.partition(".")[0] == OWN:
-            return True
-        now, key = self._clock(), (record.name, str(record.msg).partition("\n")[0])
-        if now - self._said.get(key, -REPEAT_TIME) < REPEAT_TIME:
-            return False
-        if len(self._said) >= 1000:
-            self._said.clear()
-        self._said[key] = now
-        return True
+        """Returns whether the line of a library is written, or the line is ours."""
+        text = str(record.msg).partition("\n")[0]
+        return record.name.partition(".")[0] == OWN or self._suppressed((record.name, text), 1) is not None
+
+    def _suppressed(self, kind: tuple[str, str], burst: int) -> int | None:
+        """Counts a line. Returns None if it is suppressed, else how many the last window has suppressed."""
+        now, suppressed = self._clock(), 0
+        start, asked = self._windows.get(kind, (now, 0))
+        if now - start >= REPEAT_TIME:
+            start, asked, suppressed = now, 0, max(0, asked - burst)
+        if len(self._windows) >= KINDS:
+            self._windows.clear()
+        self._windows[kind] = (start, asked + 1)
+        return suppressed if asked < burst else None
 
 
 PIPE_BYTES: Final = 4096
@@ -134,6 +156,7 @@ def configure(settings: LogSettings, service: str) -> Log:
 
     # JSON has escapes of its own
     render = [escaped, structlog.dev.ConsoleRenderer()] if console else [structlog.processors.JSONRenderer()]
+    repeats = Repeats()
     handler = Lines()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -141,7 +164,7 @@ def configure(settings: LogSettings, service: str) -> Log:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
-    handler.addFilter(LibraryRepeats())
+    handler.addFilter(repeats)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -149,6 +172,7 @@ def configure(settings: LogSettings, service: str) -> Log:
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
+            repeats,
             *shared,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
@@ -158,41 +182,3 @@ def configure(settings: LogSettings, service: str) -> Log:
     )
     logger: Log = structlog.stdlib.get_logger(OWN).bind(service=service)
     return logger
-
-
-class RateLimited:
-    """Writes at most `burst` lines per `interval` seconds for each event name; the next line says how many were suppressed.
-
-    A hostile peer must not be able to fill a disk.
-    """
-
-    def __init__(
-        self, log: Log, *, burst: int = 10, interval: float = 10.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._log = log
-        self._burst: Final = burst
-        self._interval: Final = interval
-        self._clock = clock
-        self._windows: dict[str, tuple[float, int]] = {}  # event -> (window's start, lines requested in it)
-
-    def warning(self, event: str, **values: Any) -> None:
-        """Logs a warning, unless the event has used up its lines in this interval."""
-        self._say(self._log.warning, event, values)
-
-    def exception(self, event: str, **values: Any) -> None:
-        """Logs an error with the stack of the exception that is being handled, likewise."""
-        self._say(self._log.exception, event, values)
-
-    def _say(self, say: Callable[..., Any], event: str, values: dict[str, Any]) -> None:
-        now = self._clock()
-        start, asked = self._windows.get(event, (now, 0))
-        suppressed = 0
-        if now - start >= self._interval:
-            suppressed = max(0, asked - self._burst)
-            start, asked = now, 0
-        self._windows[event] = (start, asked + 1)
-        if asked >= self._burst:
-            return
-        if suppressed:
-            values["suppressed"] = suppressed
-        say(event, **values)

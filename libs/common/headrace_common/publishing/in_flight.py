@@ -11,7 +11,7 @@ from typing import Final
 
 from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.operations.errors import DeliveryError
-from headrace_common.operations.log import RateLimited
+from headrace_common.operations.log import Log
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.interface import SMALL_PARTS, Frame, Pause, Ticket
 
@@ -80,7 +80,7 @@ class InFlightFrame:
         self.waits = False  # for memory
         self.grown = self.reserved = 0
 
-    def make_all(self, log: RateLimited) -> bool:
+    def make_all(self, log: Log) -> bool:
         """Makes all parts of a small frame. Returns False if it takes more work than its size suggests: it is not small then, and
         keeps what is made.
         """
@@ -100,7 +100,7 @@ class InFlightFrame:
         return True
 
     def make(
-        self, until: float, clock: Callable[[], float], may_grow: Callable[[InFlightFrame], bool], log: RateLimited
+        self, until: float, clock: Callable[[], float], may_grow: Callable[[InFlightFrame], bool], log: Log
     ) -> bool:
         """Makes some of its next parts, until the time `until` at most, and notes if there are no more. Returns False if it has
         to wait for memory: it starts over then, and holds nothing.
@@ -131,7 +131,7 @@ class InFlightFrame:
         self.finish()
         return True
 
-    def _spoiled(self, error: Exception, log: RateLimited) -> Reject:
+    def _spoiled(self, error: Exception, log: Log) -> Reject:
         """Returns the whole frame, as received, as what replaces its remaining parts after a bug in Headrace."""
         log.exception("building a frame's events failed", ticket=self.ticket)
         return self.frame.spoiled(f"{type(error).__name__}: {error}")

@@ -21,7 +21,7 @@ from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import TOLD, Account, Lane, Scheduler, Steps, Worker
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
-from headrace_common.operations.log import Log, RateLimited
+from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import stood_still
@@ -67,7 +67,7 @@ class Pump:
         self._scheduler = scheduler
         self._growth = growth
         self._metrics = metrics
-        self._limited = RateLimited(log, burst=1, interval=60.0)
+        self._log = log
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
         self._queue = FrameQueue(scheduler)
@@ -157,7 +157,7 @@ class Pump:
         """Moves small frames into the cycle, one of each connection in turn, for a slice."""
         queue, clock, cycle = self._queue, self._clock, self._cycle
         while cycle is not None and not cycle.full and (frame := queue.small()) is not None:
-            if not (frame.exhausted or frame.make_all(self._limited)):
+            if not (frame.exhausted or frame.make_all(self._log)):
                 queue.take_small()
                 queue.enter(frame)
                 continue
@@ -184,7 +184,7 @@ class Pump:
 
     def _make_some(self, frame: InFlightFrame, cycle: Cycle, until: float) -> bool:
         """Moves parts of a frame into the cycle until it is full, or the time `until`. Returns whether these were its last."""
-        while frame.make(until, self._clock, self._may_grow, self._limited):
+        while frame.make(until, self._clock, self._may_grow, self._log):
             if frame.made and frame.reserved > frame.grown:  # it grows no more
                 self._growth.shrink(frame, frame.grown)
             if cycle.add_some(frame):
@@ -262,7 +262,7 @@ class Pump:
             if refused:
                 return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)
         stored, cycle.rejects = cycle.rejects, []
-        tell(stored, self._metrics, self._limited)
+        tell(stored, self._metrics, self._log)
         await self._report(cycle)
         return None
 
@@ -322,7 +322,7 @@ class Pump:
         if error.policy is DeliveryPolicy.RETRY:
             await asyncio.sleep(RETRY_PAUSE)
             return
-        self._limited.warning("kept until Kafka takes it", partition=self.where.partition, problem=str(error))
+        self._log.warning("kept until Kafka takes it", partition=self.where.partition, problem=str(error))
         await asyncio.sleep(KEPT_PAUSE)
         if error.policy is DeliveryPolicy.CLOCK:
             for frame in self._pending:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from headrace_common.operations.log import RateLimited
+from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.in_flight import InFlightFrame
@@ -19,7 +19,7 @@ BEYOND: Final = (Reason.OVERSIZED, Reason.TOO_MANY_EVENTS, Reason.TOO_DEEP, Reas
 """Reasons that name a limit: quarantine has sound data, its client was told nothing, and a higher limit would take it."""
 
 
-def tell(stored: Iterable[tuple[InFlightFrame, Reject]], metrics: ReceiverMetrics, log: RateLimited) -> None:
+def tell(stored: Iterable[tuple[InFlightFrame, Reject]], metrics: ReceiverMetrics, log: Log) -> None:
     """Counts what quarantine has stored, and logs the limits that it exceeded."""
     for _, reject in stored:
         metrics.events_quarantined.labels(reject.reason.value).inc()

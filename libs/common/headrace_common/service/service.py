@@ -40,7 +40,7 @@ from headrace_common.listening.listener import Listener, SessionFactory
 from headrace_common.listening.tls import client_tls
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.health import Health, OpsServer
-from headrace_common.operations.log import STANDARD_ERROR, Log, RateLimited, configure
+from headrace_common.operations.log import STANDARD_ERROR, Log, configure
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings, parse_arguments
 from headrace_common.operations.tasks import Tasks, stops
@@ -108,7 +108,6 @@ class Service(Health, Generic[S]):
             limits=limits,
             metrics=self._metrics,
             log=self._log,
-            limited=RateLimited(self._log),
         )
         runtime = Runtime(settings, self._receiver, self._metrics, self._log, tasks, self.ready_problems)
         self._own: OwnParts | None = None

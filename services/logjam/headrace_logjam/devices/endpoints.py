@@ -114,4 +114,4 @@ class Subscription:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(closed.wait(), SILENCE)
             if self._read.reading and self._read.last < began:
-                self._runtime.receiver.limited.warning("endpoint is silent", endpoint=self.name, address=self._address)
+                self._runtime.log.warning("endpoint is silent", endpoint=self.name, address=self._address)

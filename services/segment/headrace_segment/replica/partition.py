@@ -17,7 +17,7 @@ from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import LOST_US, Producer
 from headrace_common.kafka.record_batch import UNLIMITED, KeyedBatch
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, HeadraceError
-from headrace_common.operations.log import Log, RateLimited
+from headrace_common.operations.log import Log
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.partitions import partition_of
 
@@ -69,7 +69,7 @@ class Partition:
         self._settings = settings
         self._topic = topic
         self._reader = reader
-        self._log = RateLimited(log)
+        self._log = log
         self._heard = heard
         self._exceeds = exceeds
         self._checkpoint_records = checkpoint_records
