@@ -21,7 +21,7 @@ from headrace_common.operations.settings import Section
 from headrace_common.record.contract import HEADERS, Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Part, Reject
-from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
+from headrace_common.session.interface import ByteSession, Frame, Peer
 
 BARREN = b"\x02\x08\x20\x80\x00" * (1 << 16) + b"\x03\x00"
 """A deflate stream (RFC 1951) of 320 KiB whose blocks, of ten bits each, give nothing: an inflater takes 0.1 s for it."""
@@ -101,19 +101,17 @@ def parts_of(frame: Frame, *, grows: bool = False) -> list[Seen | Reject]:
     """A frame's parts. All growth comes before the first; there is none unless it `grows`. Laid out in a batch, its events up to
     a reject are what they were.
     """
-    parts: list[Seen | Reject] = []
     made: list[Part] = []
-    for part in frame.parts():
-        if isinstance(part, Pause):
-            assert part.grown == 0 or (grows and not parts)
+    for run in frame.runs():
+        if isinstance(run, int):
+            assert run == 0 or (grows and not made)
         else:
-            made.append(part)
-            parts.append(part if isinstance(part, Reject) else seen(part))
+            made += run if isinstance(run, list) else [run]
     batch = BatchBuilder()
     end = batch.extend(made, 0, frame.received_ms, UNLIMITED)
     assert batch.events() == made[:end]
     assert end == len(made) or isinstance(made[end], Reject)
-    return parts
+    return [part if isinstance(part, Reject) else seen(part) for part in made]
 
 
 def _id(part: Seen | Reject) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from headrace_common.record.event import Envelope, Event
 from headrace_common.record.json_object import SHORT
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.interface import Message, MessageSession, Pause
+from headrace_common.session.interface import Message, MessageSession
 from headrace_segment.events import BlockFrame, Run
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.codes import HEADER, Kind
@@ -35,7 +35,7 @@ def steps_of(case: Case, event: bytes) -> int:
     """How many steps building an event takes."""
     frame = frame_of(case, event)
     assert frame is not None
-    return 1 + sum(isinstance(part, Pause) for part in frame.parts())
+    return 1 + sum(isinstance(run, int) for run in frame.runs())
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def memory_of(case: Case, event: bytes) -> tuple[int, int]:
             for at in range(0, len(sent), READ):
                 feed(driven, sent[at : at + READ])
         (frame,) = driven.frames()
-        (part,) = (part for part in frame.parts() if not isinstance(part, Pause))
+        (part,) = frame.parts()
         return tracemalloc.get_traced_memory()[1] - before, max(len(event), len(part))
 
 
@@ -131,7 +131,7 @@ def test_an_event_of_a_segment_takes_at_most_five_times_its_bytes() -> None:
     run = Run("s/x/0.#epoch.0", b"w" * 16, 0, 1, data, 1, Numbering.EVENTS)
     frame = BlockFrame(run, NOW_MS, Envelope("segment", "/segment/x", "s"), 2 * size)
     with traced():
-        (part,) = (part for part in frame.parts() if not isinstance(part, Pause))
+        (part,) = frame.parts()
         memory = len(data) + tracemalloc.get_traced_memory()[1]
     assert len(part) < memory <= MOST * size + PIECES
 

@@ -24,7 +24,7 @@ from headrace_common.operations.settings import KafkaSettings, LimitSettings
 from headrace_common.publishing.in_flight import DeliveryListener, InFlightFrame
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
-from headrace_common.session.interface import NO_BACKEND, Backend, Frame, Pause, Ticket, singly
+from headrace_common.session.interface import NO_BACKEND, Backend, Frame, Run, Ticket
 
 from tests.common.slowly import slow_loop
 from tests.contract.waiting import PATIENCE
@@ -62,15 +62,12 @@ class FakeFrame(Frame):
     received_ms: int = NOW_MS
     small: bool = False
 
-    def parts(self) -> Iterator[Part | Pause]:
-        return singly(self.runs())
-
-    def runs(self) -> Iterator[Part | Pause | list[Part]]:
+    def runs(self) -> Iterator[Run]:
         for part in self.given:
             if isinstance(part, tuple):
                 slow_loop().work(part[0])
                 part = part[1]
-            yield Pause(part) if isinstance(part, int) else part
+            yield part
 
     def spoiled(self, detail: str) -> Reject:
         return ENVELOPE.reject(Reason.INTERNAL, detail, b"all of it", b"u." + b"f" * 32)

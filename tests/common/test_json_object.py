@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from headrace_common.record import json_object
 from headrace_common.record.contract import Reason
-from headrace_common.record.json_object import Fault, JsonObject, deepest, utc
-from headrace_common.record.steps import finish
+from headrace_common.record.json_object import Fault, JsonObject, deepest, finish, utc
 from hypothesis import given
 from hypothesis import strategies as st
 

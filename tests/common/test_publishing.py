@@ -39,7 +39,7 @@ from headrace_common.record.contract import QUARANTINE_HEADERS, REPUBLISHED, Rea
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.inflate import SLICE
-from headrace_common.session.interface import Frame, KeepUntil, Pause, Ticket, singly
+from headrace_common.session.interface import Frame, KeepUntil, Run, Ticket
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
@@ -73,9 +73,13 @@ EVENTS: Final = {"e": 10, "E": 1500, "p": 20, "o": 20, "l": 12_000}
 and does not say why, and one that is too large for it.
 """
 REJECTS: Final = {"r": 3, "R": 9000}
-PAUSES: Final = {".": Pause(), ",": Pause(), "g": Pause(SLICE // 2), "G": Pause(4 * MIB)}
-SLOW: Final = ","
-"""A pause behind more work than a slice has room for."""
+
+
+class SlowPause(int):
+    """A pause behind more work than a slice has room for."""
+
+
+PAUSES: Final = {".": 0, ",": SlowPause(), "g": SLICE // 2, "G": 4 * MIB}
 BROKEN: Final = "!"
 
 
@@ -156,7 +160,7 @@ class PlannedFrame(Frame):
         self.ticket, self.kept = ticket, send.kept
         self.small = send.small and len(send.parts) < 100 and not set(send.parts) & {*PAUSES, BROKEN}
         self.expected: list[Expected] = []
-        self._made: list[Part | Pause | Exception] = []
+        self._made: list[Part | int | Exception] = []
         self._run = send.run
         self.connection = send.connection
         self.heard = 0
@@ -180,17 +184,14 @@ class PlannedFrame(Frame):
                     else ENVELOPE.reject(Reason.BAD_RECORD, "bad", value, name)
                 )
 
-    def parts(self) -> Iterator[Part | Pause]:
-        return singly(self.runs())
-
-    def runs(self) -> Iterator[Part | Pause | list[Part]]:
-        if self._run and not any(isinstance(each, Pause | Exception) for each in self._made):
+    def runs(self) -> Iterator[Run]:
+        if self._run and not any(isinstance(each, int | Exception) for each in self._made):
             yield self._made  # type: ignore[misc]
             return
         for each in self._made:
             if isinstance(each, Exception):
                 raise each
-            if each is PAUSES[SLOW]:
+            if isinstance(each, SlowPause):
                 slow_loop().work(2 * TIME_SLICE)
             yield each
 

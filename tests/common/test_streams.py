@@ -44,7 +44,7 @@ SHARED = Memory()
 def store(session: ByteSession) -> None:
     """Stores all that the session hands out, and hears its answers."""
     for frame in list(session.frames()):
-        parts = [part for part in frame.parts() if part]
+        parts = list(frame.parts())
         session.stored(frame.ticket, len(parts), True)
     while session.outgoing():
         pass

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from headrace_common.session.interface import Pause
 
 from tests.driving import feed, traced
 from tests.forward.driving import NOW_MS, TIME, Outcome, ack, drive, every_way, message, pack, session
@@ -160,10 +159,10 @@ class TestPauses:
         driven.receive(zipped(entry * 8), NOW_MS)
         (frame,) = driven.frames()
         pauses: list[int] = []
-        for part in frame.parts():
-            if not isinstance(part, Pause):
+        for run in frame.runs():
+            if not isinstance(run, int):
                 break
-            pauses.append(part.grown)
+            pauses.append(run)
         assert sum(pauses) == 8 * len(entry)
         assert max(pauses) <= MIB
         assert len(pauses) >= 2 * (8 * len(entry) // MIB)
@@ -176,8 +175,8 @@ class TestPauses:
             feed(driven, form)
             (frame,) = driven.frames()
             with traced():
-                parts = iter(frame.parts())
-                while isinstance(next(parts), Pause):
+                runs = iter(frame.runs())
+                while isinstance(next(runs), int):
                     pass
                 first = tracemalloc.get_traced_memory()[1]
             assert first < 2 * len(form) + 4 * MIB  # the payload, twice while it is cut out, and little more

@@ -66,7 +66,7 @@ def test_a_payload_that_gives_nothing_is_inflated_in_steps() -> None:
     driven = session()
     driven.receive(fluentd(BARREN_GZIP), NOW_MS)
     (frame,) = driven.frames()
-    pauses = list(frame.parts())
+    pauses = list(frame.runs())
     assert len(pauses) >= len(BARREN_GZIP) / LAST_WINDOW
     assert not any(pauses)
 

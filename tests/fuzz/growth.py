@@ -255,9 +255,9 @@ class Meter:
         while self.frames:
             frame = self.frames.popleft()
             count = 0
-            parts = frame.parts()
-            while (part := self.timed(next, parts, self)) is not self:
-                count += bool(part)
+            runs = frame.runs()
+            while (run := self.timed(next, runs, self)) is not self:
+                count += len(run) if isinstance(run, list) else not isinstance(run, int)
             self.timed(self.session.stored, frame.ticket, count, True)
             while self.timed(self.session.outgoing):
                 pass

@@ -44,7 +44,7 @@ def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
     frames = [*event(b"")[:2], BARREN_ZLIB, event(b"", BodyCompression.ZLIB)[3]]
     found = driven()
     (frame,) = found.send(asking(frames))
-    *pauses, reject = frame.parts()
+    *pauses, reject = frame.runs()
     assert len(pauses) >= len(BARREN_ZLIB) // LAST_WINDOW
     assert isinstance(reject, Reject)
     assert reject.reason is Reason.BAD_JSON

@@ -10,7 +10,7 @@ import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
-from headrace_common.record.steps import finish
+from headrace_common.record.json_object import finish
 from headrace_logjam.devices.subscription import SubscriptionMaker
 from headrace_logjam.wire import BodyCompression, BodyLimits, decode_meta, encode_meta, inflate, read_published
 

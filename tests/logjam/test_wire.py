@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import snappy
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.steps import finish
+from headrace_common.record.json_object import finish
 from headrace_logjam.client import LogjamClient
 from headrace_logjam.wire import (
     BodyCompression,

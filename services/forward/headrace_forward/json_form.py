@@ -18,7 +18,7 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import Part
 from headrace_common.record.json_object import SHORT, Fault, JsonObject
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.interface import PAUSE, Pause, paused
+from headrace_common.session.interface import Run
 from headrace_common.session.parser import Cost, Parser, Steps, UpTo
 from typing_extensions import override
 
@@ -151,7 +151,7 @@ class JsonFrame(MessageFrame):
     _message: JsonMessage
 
     @override
-    def parts(self) -> Iterator[Part | Pause]:
+    def runs(self) -> Iterator[Run]:
         name, second, record, _ = self._message.elements
         problem, tag = self._option.problem, self._tag()
         if bytes(second[:1]) == b'"' or not (second if self._message.listed else record):
@@ -167,7 +167,7 @@ class JsonFrame(MessageFrame):
         index = 0
         for start, entry in _entries(entries):
             if entry is None:
-                yield PAUSE
+                yield 0
             elif index == self._limits.frame_events:
                 rest = b"[" + bytes(body[start:]).lstrip()
                 yield builder.tail(rest, index, Reason.TOO_MANY_EVENTS, f"more than {index:,} entries")
@@ -184,7 +184,7 @@ class JsonFrame(MessageFrame):
         except _INVALID:
             return None
 
-    def _entry(self, builder: EntryBuilder, raw: bytes, index: int) -> Generator[Pause, None, Part]:
+    def _entry(self, builder: EntryBuilder, raw: bytes, index: int) -> Generator[int, None, Part]:
         """Returns one entry's event or reject."""
         try:
             time, record = (memoryview(each) for each in _pair(raw))
@@ -192,9 +192,9 @@ class JsonFrame(MessageFrame):
             return builder.tail(raw, index, Reason.BAD_RECORD, "an entry is [time, record]")
         reader, value = JsonObject(_Map, builder.depth), cast("Bytes", record)
         notes: list[bytes] = []
-        fields = reader.read(bytes(record)) if len(record) <= SHORT else (yield from paused(reader.steps(record)))
+        fields = reader.read(bytes(record)) if len(record) <= SHORT else (yield from reader.steps(record))
         if isinstance(fields, Fault):
-            found = yield from paused(reader.mend(record, fields, builder.event_bytes))
+            found = yield from reader.mend(record, fields, builder.event_bytes)
             if isinstance(found, Fault):
                 return builder.tail(raw, index, *found)
             value = found.event.value

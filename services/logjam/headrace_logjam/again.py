@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from headrace_common.record.contract import JSON, Attribute, Reason
-from headrace_common.record.steps import finish
+from headrace_common.record.json_object import finish
 from headrace_common.session.again import QuarantinedItem, ReplayOutcome, as_it_is, own_ids, read_again
 
 from headrace_logjam.devices.subscription import SubscriptionMaker

@@ -23,7 +23,6 @@ from headrace_common.record.event import (
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
 from headrace_common.record.windows_1252 import MendedJson
-from headrace_common.session.interface import Pause, paused
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
@@ -83,20 +82,20 @@ class RecordMaker(ABC):
         self._limits = limits
         self._envelopes = Memory(ENVELOPES_BYTES)
 
-    def make(self, message: LogjamMessage, received_ms: int) -> Generator[Pause, None, Part]:
+    def make(self, message: LogjamMessage, received_ms: int) -> Generator[int, None, Part]:
         """Returns the event of a message, or its reject. Never raises for any message."""
         meta, json, limits = message.meta, self._json, self._limits
         if message.problem or meta is None:
             return self._reject(message, Reason.BAD_MESSAGE, message.problem)
         app_env, topic, body, _ = message.frames
         try:
-            raw = yield from paused(inflate(meta.compression, body, limits))
+            raw = yield from inflate(meta.compression, body, limits)
         except ProtocolError as error:
             return self._reject(message, Reason.OVERSIZED if error.limit else Reason.COMPRESSION, str(error))
-        fields = json.read(raw) if len(raw) <= SHORT else (yield from paused(json.steps(raw)))
+        fields = json.read(raw) if len(raw) <= SHORT else (yield from json.steps(raw))
         event = MendedJson(raw, b"")
         if isinstance(fields, Fault):
-            mended = yield from paused(json.mend(raw, fields, limits.event))
+            mended = yield from json.mend(raw, fields, limits.event)
             if isinstance(mended, Fault):
                 return self._reject(message, *mended)
             fields, event = mended

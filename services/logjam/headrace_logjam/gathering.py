@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from headrace_common.record.contract import Reason
-from headrace_common.record.event import Event, Part, Reject
-from headrace_common.session.interface import Frame, KeepUntil, Message, MessageSession, Pause, Status, Ticket
+from headrace_common.record.event import Event, Reject
+from headrace_common.session.interface import Frame, KeepUntil, Message, MessageSession, Run, Status, Ticket
 from typing_extensions import override
 
 from headrace_logjam.events import RecordMaker
@@ -39,8 +39,7 @@ class MessagesFrame(Frame):
     """The messages that can never be events, as far as their parts have been made."""
 
     @override
-    def parts(self) -> Iterator[Part | Pause]:
-        """See `headrace_common.session.interface.Frame.parts`."""
+    def runs(self) -> Iterator[Run]:
         for index, item in enumerate(self.items):
             if not isinstance(item, LogjamMessage):
                 yield item

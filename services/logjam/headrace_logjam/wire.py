@@ -137,7 +137,7 @@ class BodyLimits:
     depth: int
 
 
-def inflate(method: int, body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
+def inflate(method: int, body: bytes, limits: BodyLimits) -> Generator[int, None, bytes]:
     """Returns the JSON of a body; yields between steps. A length that it announces is judged before anything is allocated.
 
     Raises `ProtocolError`: with `limit` set when it is larger than allowed, and then it may be sound; without when it cannot be
@@ -160,11 +160,11 @@ def _fits(size: int, limits: BodyLimits) -> None:
         raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.event}", limit="LIMITS__EVENT_BYTES")
 
 
-def _inflate_zlib(body: bytes, limits: BodyLimits) -> Generator[None, None, bytes]:
+def _inflate_zlib(body: bytes, limits: BodyLimits) -> Generator[int, None, bytes]:
     pieces: list[bytes] = []
     for piece in inflate_stream(body, InflateLimits(limits.event, limits.ratio)):
         if pieces:
-            yield
+            yield 0
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -11,7 +11,7 @@ from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Part, Reject, unique_frame_ids, unique_id
 from headrace_common.record.json_object import SHORT, Fault
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.interface import Pause, Peer, Ticket
+from headrace_common.session.interface import Peer, Run, Ticket
 from headrace_common.session.json_events import JsonEvents, JsonFrame
 from headrace_common.session.memory import Memory
 from typing_extensions import override
@@ -78,7 +78,7 @@ class RunFrame(JsonFrame[BeatsFields]):
         return self.maker.reject(Fault(Reason.INTERNAL, detail), run.data, run.sequence(0))
 
     @override
-    def runs(self) -> Iterator[Part | Pause | list[Part]]:
+    def runs(self) -> Iterator[Run]:
         yield from super().runs()
         self._run = None  # its records now hold everything while they wait for Kafka
 

@@ -19,7 +19,7 @@ from headrace_common.record.event import (
     rfc3339_ms,
     source,
 )
-from headrace_common.session.interface import PAUSE, SMALL, SMALL_PARTS, Frame, Pause, Peer, Ticket, singly
+from headrace_common.session.interface import SMALL, SMALL_PARTS, Frame, Peer, Ticket
 from typing_extensions import override
 
 from headrace_segment.store.records import Numbering
@@ -68,8 +68,9 @@ class Run:
     count: int
     numbering: Numbering
 
-    def events(self) -> Iterator[tuple[int, bytes, bytes] | Pause]:
-        """Returns each event's level, name and bytes. The name distinguishes it from others of its writer with the same bytes.
+    def events(self) -> Iterator[tuple[int, bytes, bytes] | int]:
+        """Yields the level, name and bytes of each event, and 0 as a pause. The name distinguishes it from others of its writer
+        with the same bytes.
 
         It is the level behind the event, in whatever block it comes. A client of today's dialect numbers events one by one if it
         frames each as an Event message, as the Java client's writers of events do. If it frames nothing, its block is one event.
@@ -84,7 +85,7 @@ class Run:
             start, at = at + HEADER.size, at + HEADER.size + body
             yield self.before + at, _packed(self.before + at), self.data[start:at]
 
-    def _by_numbers(self) -> Iterator[tuple[int, bytes, bytes] | Pause]:
+    def _by_numbers(self) -> Iterator[tuple[int, bytes, bytes] | int]:
         data, size, unpack, header = self.data, len(self.data), HEADER.unpack_from, HEADER.size
         at = framed = 0
         while at < size:
@@ -94,7 +95,7 @@ class Run:
                 framed = 0
                 break
             if framed % SLICE == 0:
-                yield PAUSE
+                yield 0
         if not framed:
             yield self.after, _packed(self.after), data
             return
@@ -142,13 +143,8 @@ class BlockFrame(Frame):
         return self._envelope.reject(Reason.INTERNAL, detail, run.data, name, _about(run) % run.after)
 
     @override
-    def parts(self) -> Iterator[Part | Pause]:
-        """Yields the same as `headrace_common.session.interface.Frame.parts`. Part i is event i."""
-        return singly(self.runs())
-
-    @override
-    def runs(self) -> Iterator[Pause | list[Part]]:
-        """Yields lists of at most `RUN` parts."""
+    def runs(self) -> Iterator[int | list[Part]]:
+        """Yields lists of at most `RUN` parts. Part i is event i."""
         _, before_id, after_id, kind, name_of_attributes = self._envelope.pieces
         run, limit = self.run, self._event_bytes
         # an id is a hash of segment, writer, the event's name there, and its bytes: the same for each repeat, by any way
@@ -158,7 +154,7 @@ class BlockFrame(Frame):
         made: list[Any] = []
         size = 0
         for event in run.events():
-            if isinstance(event, Pause):
+            if isinstance(event, int):
                 yield event
                 continue
             level, named, data = event

@@ -13,7 +13,7 @@ from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import Log
 from headrace_common.record.event import Part, Reject
-from headrace_common.session.interface import SMALL_PARTS, Frame, Pause, Ticket
+from headrace_common.session.interface import SMALL_PARTS, Frame, Run, Ticket
 
 NO_DEADLINE: Final = float("inf")
 """The deadline of a frame that is held until it is stored."""
@@ -72,7 +72,7 @@ class InFlightFrame:
         self.received_ms = frame.received_ms  # the time of its records
         self.deadline = deadline
         self.small = frame.small
-        self.runs: Iterator[Part | Pause | list[Part]] | None = None  # that are left to make, once begun
+        self.runs: Iterator[Run] | None = None  # that are left to make, once begun
         self.made: list[Part] = []  # built, but not in a batch yet
         self.built = 0  # parts added to batches so far, over all cycles
         self.exhausted = False  # all parts are made
@@ -89,9 +89,9 @@ class InFlightFrame:
             for part in runs:
                 if isinstance(part, list):
                     made += part
-                elif not isinstance(part, Pause):
+                elif not isinstance(part, int):
                     made.append(part)
-                if isinstance(part, Pause) or len(made) > SMALL_PARTS:
+                if isinstance(part, int) or len(made) > SMALL_PARTS:
                     self.small, self.runs = False, runs
                     return False
         except Exception as error:
@@ -112,9 +112,9 @@ class InFlightFrame:
         made, before = self.made, len(self.made)
         try:
             for part in self.runs:
-                if isinstance(part, Pause):
-                    self.grown += part.grown
-                    if part.grown and not may_grow(self):
+                if isinstance(part, int):
+                    self.grown += part
+                    if part and not may_grow(self):
                         self.runs, self.grown = None, 0
                         return False
                     if clock() >= until:

@@ -18,9 +18,9 @@ import msgspec
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, rfc3339
 from headrace_common.record.json_text import PIECE, Bytes, count
-from headrace_common.record.steps import finish
 from headrace_common.record.windows_1252 import MendedJson, mended
 
+M = TypeVar("M")
 T = TypeVar("T", bound=msgspec.Struct)
 _Decode = Callable[[Bytes | msgspec.Raw], Any]
 
@@ -40,6 +40,16 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([
 
 DECIMALS: Final = 9
 """Decimals of a second that are kept; further ones are cut off."""
+
+
+def finish(steps: Generator[int, None, M]) -> M:
+    """Takes all steps at once: of a generator that yields where others may run. Returns what they made."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            made: M = done.value
+            return made
 
 
 class Fault(NamedTuple):
@@ -111,7 +121,7 @@ class JsonObject(Generic[T]):
             pass  # reading it in steps says why, or reads its other fields
         return finish(self.steps(raw))
 
-    def steps(self, raw: Bytes) -> Generator[None, None, T | Fault]:
+    def steps(self, raw: Bytes) -> Generator[int, None, T | Fault]:
         """Reads like `read`, for any length: only skipping the values is one call, at most 5 ns for each byte."""
         found = cast("T | Fault", self._values(self._wanted, raw))
         if isinstance(found, Fault):
@@ -123,7 +133,7 @@ class JsonObject(Generic[T]):
                 decoder.decode(bytes(raw[start : start + SHORT]), start + SHORT >= len(raw))
             except UnicodeDecodeError as error:
                 return _not_utf8(error.reason, start - pending + error.start)
-            yield
+            yield 0
         if (yield from deepest(raw)) > self._depth:
             return self._too_deep()
         return found
@@ -162,7 +172,7 @@ class JsonObject(Generic[T]):
                     return _not_utf8(error.reason, error.start)
         return wanted(**values)
 
-    def mend(self, raw: Bytes, fault: Fault, most: int) -> Generator[None, None, WantedFields[T] | Fault]:
+    def mend(self, raw: Bytes, fault: Fault, most: int) -> Generator[int, None, WantedFields[T] | Fault]:
         """Returns the event in bytes that were refused with `fault`, or the fault; yields between steps. Never raises.
 
         JSON with texts that are not UTF-8 is read as `windows_1252` says; anything else keeps its fault. `most`: bytes of the
@@ -198,7 +208,7 @@ def may_be_deep(value: Bytes, depth: int) -> bool:
     return len(value) - len(flat) > depth
 
 
-def deepest(raw: Bytes) -> Generator[None, None, int]:
+def deepest(raw: Bytes) -> Generator[int, None, int]:
     """Returns the nesting depth of valid JSON: 1 for an object of plain values. Takes about 30 ns for each bracket.
 
     Without the escapes, every second piece between quotation marks is outside of texts.
@@ -207,7 +217,7 @@ def deepest(raw: Bytes) -> Generator[None, None, int]:
     inside, step = False, min(SHORT, PIECE // 3)  # the parts of a piece take up to ten times its bytes
     while at < len(raw):
         if at:
-            yield
+            yield 0
         piece = bytes(raw[at : at + step])
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # the other half of an escape follows
             piece = bytes(raw[at : at + step + 1])

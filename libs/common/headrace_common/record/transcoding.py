@@ -95,7 +95,7 @@ class Transcoder:
         self._keys = Keys()
         self.notes: set[Note] = set()
 
-    def write(self, raw: Bytes) -> Generator[None, None, bytearray]:
+    def write(self, raw: Bytes) -> Generator[int, None, bytearray]:
         """Returns the JSON of the msgpack object `raw`; yields between steps. Raises `TooDeepError`, `TooLongError`, a ValueError
         of `ext`, or ValueError if it is not one whole object, or a key of it is an array or a map.
         """
@@ -110,7 +110,7 @@ class Transcoder:
             raise TooLongError
         return self._out
 
-    def _object(self, raw: Bytes) -> Generator[None, None, int]:
+    def _object(self, raw: Bytes) -> Generator[int, None, int]:
         """Writes an object. Returns where it ends."""
         out, at, steps = self._out, 0, STEPS
         opened: list[_Open] = []
@@ -120,7 +120,7 @@ class Transcoder:
                 if len(out) > self._most:
                     raise TooLongError
                 steps = STEPS
-                yield
+                yield 0
             top = opened[-1] if opened else None
             if top is not None:
                 if not top.left:

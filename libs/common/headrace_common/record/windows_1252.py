@@ -43,7 +43,7 @@ def with_raw(value: Bytes, raw: Bytes) -> int:
     return len(value) + len(raw) * 4 // 3
 
 
-def mended(raw: Bytes, most: int) -> Generator[None, None, MendedJson | Refusal]:
+def mended(raw: Bytes, most: int) -> Generator[int, None, MendedJson | Refusal]:
     """Returns JSON that is UTF-8; yields between steps. Bytes that are no JSON give any JSON or none: the caller checks the
     result. `most`: bytes of the JSON and of `raw` together.
     """
@@ -52,5 +52,5 @@ def mended(raw: Bytes, most: int) -> Generator[None, None, MendedJson | Refusal]
         value += readable(letters).encode()
         if with_raw(value, raw) > most:
             return Reason.OVERSIZED, f"more than LIMITS__EVENT_BYTES ({most}) with its bytes, which are not UTF-8"
-        yield
+        yield 0
     return MendedJson(value, raw)

@@ -17,7 +17,7 @@ import orjson
 from headrace_common.record.contract import DETERMINISTIC, Attribute, EventHeader, Reason
 from headrace_common.record.encoding import Header, decode
 from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, unique_id
-from headrace_common.session.interface import ByteSession, Frame, Pause, Peer
+from headrace_common.session.interface import ByteSession, Frame, Peer
 
 _PREFIX: Final = 26
 """Characters of an id that all events of a message share; the rest is the event's number in eight hex digits."""
@@ -128,7 +128,7 @@ def frames_of(session: ByteSession, data: bytes, now_ms: int) -> Iterator[Frame]
 def parts_of(frames: Iterable[Frame]) -> Iterator[Part]:
     """Yields all parts of the frames."""
     for frame in frames:
-        yield from (part for part in frame.parts() if not isinstance(part, Pause))
+        yield from frame.parts()
 
 
 def as_it_is(item: QuarantinedItem, most: int, content_type: bytes) -> ReplayOutcome:

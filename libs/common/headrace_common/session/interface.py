@@ -10,16 +10,14 @@ A protocol subclasses `ByteSession` (a stream) or `MessageSession` (whole messag
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import msgspec
 
 from headrace_common.record.event import Part, Reject
-
-T = TypeVar("T")
 
 SMALL: Final = 16 << 10
 """Largest small frame: the bytes of its events, as received or, where the session inflates, inflated."""
@@ -47,41 +45,10 @@ class Peer:
         return not self.certified and self.identity == self.address
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Comes between two parts of a frame, or inside a long one: the consumer may let others run. `grown`: bytes by which
-    the frame has grown.
-    """
-
-    grown: int = 0
-
-    def __bool__(self) -> bool:
-        """Returns False, so that ``filter(None, parts)`` drops the pauses. A part is always true."""
-        return False
-
-
-PAUSE: Final = Pause()
-"""A pause of a frame that has not grown."""
-
-
-def paused(steps: Generator[None, None, T]) -> Generator[Pause, None, T]:
-    """Takes steps, with a pause after each. Returns what they made."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            made: T = done.value
-            return made
-        yield PAUSE
-
-
-def singly(runs: Iterator[Part | Pause | list[Part]]) -> Iterator[Part | Pause]:
-    """Yields the parts of `Frame.runs` one by one."""
-    for run in runs:
-        if isinstance(run, list):
-            yield from run
-        else:
-            yield run
+Run = Part | list[Part] | int
+"""A part of a frame; parts that were made in one call; or a pause, where the consumer may let others run: the bytes by which the
+frame has grown, mostly none.
+"""
 
 
 class KeepUntil(Enum):
@@ -126,21 +93,25 @@ class Frame(ABC):
     """It has at most `SMALL` bytes, and does not grow: all of it may be built together."""
 
     @abstractmethod
-    def parts(self) -> Iterator[Part | Pause]:
+    def runs(self) -> Iterator[Run]:
         """Yields its events and rejects in order, each built on demand. Each call starts over; the caller has discarded the
         parts of an earlier call.
 
-        A frame grows only before its first part. The work between two parts or pauses takes a few milliseconds at most. Never
-        raises for any bytes: content that cannot be understood becomes a reject.
+        A frame grows only before its first part. The work between two runs takes a few milliseconds at most. Never raises for any
+        bytes: content that cannot be understood becomes a reject.
         """
 
-    def runs(self) -> Iterator[Part | Pause | list[Part]]:
-        """Yields what `parts` does, with parts that were made in one call as one list. The publisher calls this."""
-        return self.parts()
+    def parts(self) -> Iterator[Part]:
+        """Yields the parts of `runs` one by one."""
+        for run in self.runs():
+            if isinstance(run, list):
+                yield from run
+            elif not isinstance(run, int):
+                yield run
 
     @abstractmethod
     def spoiled(self, detail: str) -> Reject:
-        """Returns the whole frame, as received, as a reject with reason `internal`. Used if `parts` raises after all."""
+        """Returns the whole frame, as received, as a reject with reason `internal`. Used if `runs` raises after all."""
 
 
 class Question(Protocol):

@@ -15,7 +15,7 @@ from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Envelope, Part, Reject, rfc3339_ms, source
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.interface import SMALL, SMALL_PARTS, Frame, Pause, Peer, Ticket, paused, singly
+from headrace_common.session.interface import SMALL, SMALL_PARTS, Frame, Peer, Run, Ticket
 from headrace_common.session.memory import Memory
 
 F = TypeVar("F", bound=msgspec.Struct)
@@ -130,14 +130,10 @@ class JsonFrame(Frame, Generic[F]):
         """Makes the reject of an event."""
 
     @override
-    def parts(self) -> Iterator[Part | Pause]:
-        return singly(self.runs())
-
-    @override
-    def runs(self) -> Iterator[Part | Pause | list[Part]]:
+    def runs(self) -> Iterator[Run]:
         return native.by_turns(self.count, self.plain, self._singly)
 
-    def _singly(self, first: int, last: int) -> Iterator[Part | Pause]:
+    def _singly(self, first: int, last: int) -> Iterator[Part | int]:
         """Yields the events, or their rejects, from `first` up to `last`."""
         maker = self.maker
         json, names_of, time_of, most = maker.json, maker.names, maker.time, maker.event_bytes
@@ -150,9 +146,9 @@ class JsonFrame(Frame, Generic[F]):
             elif type(raw) is bytes and size <= SHORT:
                 fields = json.read(raw)
             else:
-                fields = yield from paused(json.steps(raw))
+                fields = yield from json.steps(raw)
             if isinstance(fields, Fault):
-                found = yield from paused(json.mend(raw, fields, most))
+                found = yield from json.mend(raw, fields, most)
                 if isinstance(found, Fault):
                     yield self.reject(index, found, raw)
                     continue

@@ -24,7 +24,7 @@ from headrace_common.record.json_object import may_be_deep
 from headrace_common.record.json_text import member_of, object_of
 from headrace_common.record.transcoding import MOST_KEYS, TooDeepError, TooLongError, Transcoder
 from headrace_common.record.windows_1252 import noted, with_raw
-from headrace_common.session.interface import PAUSE, Pause, paused
+from headrace_common.session.interface import Run
 
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.ids import MessageIds
@@ -83,7 +83,7 @@ class EntryBuilder:
     event_bytes: int
     depth: int
 
-    def build(self, body: Bytes, most: int, *, framed: bool) -> Iterator[Part | Pause | list[Part]]:
+    def build(self, body: Bytes, most: int, *, framed: bool) -> Iterator[Run]:
         """Builds the entries of `body`, one after the other. `most`: beyond which the rest is rejected; `framed`: they are known
         to be whole objects. If not, what follows an object that is no array is out of step, and is rejected with it.
         """
@@ -169,7 +169,7 @@ class EntryBuilder:
         attributes = orjson.dumps({**self.about, Attribute.INDEX.value: index})
         return self.envelope.reject(reason, detail, bytes(raw), self.ids.of(index), attributes)
 
-    def _carefully(self, raw: memoryview, index: int) -> Generator[Pause, None, Part]:
+    def _carefully(self, raw: memoryview, index: int) -> Generator[int, None, Part]:
         """Builds any entry without loss, slowly."""
         if len(raw) > RAW_FACTOR * self.event_bytes:
             return self._oversized(raw, index, len(raw))
@@ -185,7 +185,7 @@ class EntryBuilder:
         except ValueError as error:
             return self.tail(raw, index, Reason.BAD_RECORD, str(error))
 
-    def _checked(self, raw: memoryview, index: int) -> Generator[Pause, None, Part]:
+    def _checked(self, raw: memoryview, index: int) -> Generator[int, None, Part]:
         elements = array_size(raw)
         if elements != 2:
             what = f"{elements} elements" if elements is not None else f"a {KINDS[raw[0]].value}"
@@ -198,11 +198,11 @@ class EntryBuilder:
             if KINDS[metadata[0]] is MAP:
                 given = time
                 if len(metadata) > 5 or bytes(metadata) not in _EMPTY_MAPS:
-                    written = yield from paused(transcoder.write(metadata))
+                    written = yield from transcoder.write(metadata)
                     members.append(member_of(ForwardAttribute.METADATA, written))
         if KINDS[record[0]] is not MAP:
             raise ValueError(f"a record is a map, not a {KINDS[record[0]].value}")
-        value = yield from paused(transcoder.write(record))
+        value = yield from transcoder.write(record)
         if len(given) > LONG_TIME:
             raise BadTimeError(f"{KINDS[given[0]].value} of {len(given)} bytes is no time")
         if transcoder.notes:
@@ -244,7 +244,7 @@ class EntryBuilder:
         return self.tail(raw, index, Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {self.event_bytes}")
 
 
-def _cut(body: memoryview, start: int, most: int, *, framed: bool) -> Generator[Pause, None, tuple[list[int], str]]:
+def _cut(body: memoryview, start: int, most: int, *, framed: bool) -> Generator[int, None, tuple[list[int], str]]:
     """Returns the ends of the entries of one slice of `body`, from `start` on; and why no more can be read, if so."""
     unpacker, ends, at, fed = new_unpacker(), list[int](), start, start + SLICE_BYTES
     unpacker.feed(body[start:fed])
@@ -256,7 +256,7 @@ def _cut(body: memoryview, start: int, most: int, *, framed: bool) -> Generator[
                 break
             if fed >= len(body):
                 return ends, "the payload ends inside an entry"
-            yield PAUSE
+            yield 0
             unpacker.feed(body[fed : fed + SLICE_BYTES])
             fed += SLICE_BYTES
             continue

@@ -8,7 +8,6 @@ from collections.abc import Generator
 from typing import Final
 
 from headrace_common.record.event import FRAME_PREFIX, FieldHash, FrameIds, deterministic_id, unique_frame_ids
-from headrace_common.session.interface import PAUSE, Pause
 
 PROTOCOL: Final = "forward"
 SLICE_BYTES: Final = 1 << 20
@@ -46,7 +45,7 @@ class MessageIds:
 
 def message_ids(
     tag: bytes, chunk: bytes | None, client: bytes, body: bytes | bytearray | memoryview, now: int
-) -> Generator[Pause, None, MessageIds]:
+) -> Generator[int, None, MessageIds]:
     """Returns the ids of a message's entries.
 
     Hashes tag, chunk, the client's name if it has one, and all entry bytes once, with pauses, so that a large body is hashed
@@ -62,7 +61,7 @@ def message_ids(
     with memoryview(body) as view:
         for start in range(0, len(body), SLICE_BYTES):
             state.update(view[start : start + SLICE_BYTES])
-            yield PAUSE
+            yield 0
     return MessageIds(state.frame_ids(), chunk, now)
 
 

@@ -12,7 +12,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Part, Reject, deterministic_id, unique_id
 from headrace_common.session.inflate import GZIP_MAGIC, ZSTD_MAGIC, InflateLimits, inflate_gzip, inflate_zstd
-from headrace_common.session.interface import SMALL, Frame, Pause, Ticket, singly
+from headrace_common.session.interface import SMALL, Frame, Run, Ticket
 from typing_extensions import override
 
 from headrace_forward.attributes import ForwardAttribute
@@ -57,10 +57,6 @@ class MadeFrame(Frame):
         self.ticket = ticket
         self.received_ms = received_ms
         self.size = size + OVERHEAD
-
-    @override
-    def parts(self) -> Iterator[Part]:
-        return iter(self._events)
 
     @override
     def runs(self) -> Iterator[list[Part]]:
@@ -118,7 +114,7 @@ class MessageFrame(Frame):
             reject_id = deterministic_id(PROTOCOL, b"", chunk, *filter(None, (self._origin.name,)), raw)
         return self._origin.envelope(self._tag() or "").reject(reason, detail, raw, reject_id)
 
-    def _builder(self, tag: str, tag_bytes: bytes, body: Bytes) -> Generator[Pause, None, EntryBuilder]:
+    def _builder(self, tag: str, tag_bytes: bytes, body: Bytes) -> Generator[int, None, EntryBuilder]:
         """Returns the builder of the entries; hashes a large body in slices."""
         ids = yield from message_ids(tag_bytes, self._option.chunk, self._origin.name, body, self.received_ms // 1000)
         chunk = self._option.chunk
@@ -149,11 +145,7 @@ class ForwardFrame(MessageFrame):
         return payload is not None and _inflater(payload) is not None
 
     @override
-    def parts(self) -> Iterator[Part | Pause]:
-        return singly(self.runs())
-
-    @override
-    def runs(self) -> Iterator[Part | Pause | list[Part]]:
+    def runs(self) -> Iterator[Run]:
         message = self._message
         payload, tag = message.payload(), self._tag()
         problem = self._problem()
@@ -179,7 +171,7 @@ class ForwardFrame(MessageFrame):
             time = b"\x92" + time + self._option.metadata
         return b"".join((b"\x92", time, message.elements[2]))
 
-    def _inflated(self, body: memoryview) -> Generator[Pause, None, Bytes]:
+    def _inflated(self, body: memoryview) -> Generator[int, None, Bytes]:
         """Returns the payload, inflated if its first bytes say that it is compressed; the option does not count.
 
         Raises `ProtocolError` if it does not inflate.
@@ -188,7 +180,7 @@ class ForwardFrame(MessageFrame):
             return body
         inflated = bytearray()
         for piece in inflate(body, self._limits.inflate):
-            yield Pause(len(piece))
+            yield len(piece)
             inflated += piece
         return inflated
 
