@@ -11,7 +11,6 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from aiokafka.partitioner import DefaultPartitioner
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
-from headrace_common.kafka.client import Topic
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
@@ -109,28 +108,6 @@ async def test_the_first_partition_is_not_the_same_in_every_replica() -> None:
         first.add(made.publisher.enter().where.partition)
         await made.tasks.stop()
     assert first == {0, 1, 2, 3}
-
-
-async def test_new_partitions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace_common.publishing.publisher.PARTITIONS_TIME", 0.001)
-    made = Bench()
-    await made.publisher.start()
-    old = [made.publisher.enter().where.partition for _ in range(4)]
-    answers: list[object] = [OSError("Kafka is away")]
-
-    def refreshed() -> None:
-        if answers:
-            raise answers.pop()  # type: ignore[misc]
-        made.topics.events = Topic("events", 6, 4 * MIB)
-
-    made.topics.refreshed = refreshed
-    await until(lambda: len(made.publisher._pumps) == 6)
-    assert sorted(made.publisher.enter().where.partition for _ in range(2)) == [4, 5]
-    assert sorted(old) == [0, 1, 2, 3]
-    made.publisher._pumps[5].publish(FakeFrame([event(1)]), made.listener)
-    await until(lambda: made.listener.heard)
-    assert made.broker.sent[0].where.partition == 5
-    await made.tasks.stop()
 
 
 async def test_what_is_refused_again_and_again_is_silence_too(bench: Bench, log: CapturingLogger) -> None:

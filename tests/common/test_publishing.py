@@ -14,14 +14,11 @@ import weakref
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 import pytest
 from aiokafka import errors
-from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import TIME_SLICE, TOLD, Account, Scheduler
 from headrace_common.kafka.client import InvalidRecordError, Topic
@@ -39,7 +36,7 @@ from headrace_common.record.contract import QUARANTINE_HEADERS, REPUBLISHED, Rea
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.inflate import SLICE
-from headrace_common.session.interface import Frame, KeepUntil, Run, Ticket
+from headrace_common.session.interface import Frame, Run, Ticket
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
@@ -68,9 +65,9 @@ BATCH: Final = 4000
 TAKES: Final = 8000
 """Bytes of the largest batch that Kafka takes at first."""
 
-EVENTS: Final = {"e": 10, "E": 1500, "p": 20, "o": 20, "l": 12_000}
-"""Kinds of events, by the bytes of their values: two that Kafka takes, one that it refuses for its content, one at which it fails
-and does not say why, and one that is too large for it.
+EVENTS: Final = {"e": 10, "E": 1500, "p": 20, "l": 12_000}
+"""Kinds of events, by the bytes of their values: two that Kafka takes, one that it refuses for its content, and one that is too
+large for it.
 """
 REJECTS: Final = {"r": 3, "R": 9000}
 
@@ -88,7 +85,7 @@ class Send(NamedTuple):
 
     parts: str
     connection: int = 0
-    kept: KeepUntil = KeepUntil.DEADLINE
+    kept: bool = False
     small: bool = False
     run: bool = False
 
@@ -132,8 +129,8 @@ ANSWERS: Final[dict[str, Answer]] = {
     "stored, and reset": _unseen(ConnectionResetError),
     "a bug of aiokafka": AssertionError("a bug"),
 }
-OUTSIDE: Final = {kind.__name__ for kind in (*REFUSED, errors.InvalidTimestampError)}
-UNSURE: Final = {"UnknownError", "stored, and unknown", *(kind.__name__ for kind in POISON)}
+OUTSIDE: Final = {kind.__name__ for kind in REFUSED}
+UNSURE: Final = {kind.__name__ for kind in POISON}
 OFTEN: Final = [
     "lost answer", "stored, not replicated", "stored, and unknown", "reset", "stored, and reset", "late answer", "UnknownError",
     "NotLeaderForPartitionError", "TopicAuthorizationFailedError", "InvalidTimestampError",
@@ -209,7 +206,7 @@ class Kafka(FakeBroker):
         self.compacted = False
         self.refused_all = self.refused_quarantine = False
         self.unsure: set[bytes] = set()
-        """Ids of events that Kafka has refused, or failed at."""
+        """Ids of events that Kafka has refused."""
         self.log: dict[str, dict[bytes, dict[bytes, bytes]]] = {
             "events": defaultdict(dict),
             "quarantine": defaultdict(dict),
@@ -247,7 +244,7 @@ class Kafka(FakeBroker):
         if len(sent.data) > self.takes:
             return errors.MessageSizeTooLargeError()
         kinds = {value[:1] for value in sent.values} if sent.where.topic == "events" else set()
-        return InvalidRecordError() if b"p" in kinds else errors.UnknownError() if b"o" in kinds else None
+        return InvalidRecordError() if b"p" in kinds else None
 
     def _append(self, topic: str, value: bytes, headers: dict[str, bytes]) -> None:
         name, part = headers.get("ce_id") or headers["id"], headers.get("part", b"")
@@ -297,7 +294,7 @@ class Promises(DeliveryListener):
 
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
         frame, deadline = self.frames[ticket]
-        refused = self.kafka.refused_quarantine or (self.kafka.refused_all and frame.kept is not KeepUntil.STORED)
+        refused = self.kafka.refused_quarantine or self.kafka.refused_all
         self.kafka.claim(refused or self.clock() >= deadline, f"frame {ticket} is abandoned for nothing: {error}")
         self._ends(frame, "abandoned")
 
@@ -345,7 +342,7 @@ class Stage:
 
     def send(self, send: Send) -> None:
         frame = PlannedFrame(send, len(self.frames))
-        deadline = self.loop.now + DEADLINE if send.kept is KeepUntil.DEADLINE else NO_DEADLINE
+        deadline = NO_DEADLINE if send.kept else self.loop.now + DEADLINE
         self.frames.append((frame, deadline))
         listener = self.connections[send.connection]
         listener.frames[frame.ticket] = self.frames[-1]
@@ -360,7 +357,7 @@ async def play(loop: SlowLoop, *history: Step) -> Stage:
     """Plays a history to its end, after which Kafka stores all, and judges it."""
     async with Stage(loop) as stage:
         kafka, stood_still = stage.kafka, 0.0
-        bad = sum(sum(map(step.parts.count, "pol")) for step in history if isinstance(step, Send))
+        bad = sum(sum(map(step.parts.count, "pl")) for step in history if isinstance(step, Send))
         kafka.refused_all = bad > REFUSALS_PER_BATCH
         for step in history:
             if isinstance(step, Send):
@@ -419,9 +416,9 @@ def _counted(metrics: ReceiverMetrics, kafka: Kafka, frames: list[tuple[PlannedF
 SENDS = st.builds(
     lambda begin, parts, *others: Send(begin + parts, *others),
     st.text(st.sampled_from("gG.,"), max_size=2),  # a frame grows before its first part
-    st.text(st.sampled_from("eeeeeeEEprRol.,!"), max_size=8),
+    st.text(st.sampled_from("eeeeeeEEprRl.,!"), max_size=8),
     st.integers(0, 2),
-    st.sampled_from([KeepUntil.DEADLINE, *KeepUntil]),
+    st.sampled_from([False, False, True]),
     st.booleans(),
     st.booleans(),
 )
@@ -435,21 +432,14 @@ WAITS = st.builds(Wait, st.sampled_from([0, 0.001, 0.05, 0.3, 2, 8]), st.sampled
 @settings(max_examples=examples(1000), deadline=None)
 @given(st.lists(st.one_of(SENDS, SENDS, SAYS, WAITS, TAKES_OTHER), max_size=10), st.sampled_from(CORES))
 def test_any_history(history: list[Step], core: str) -> None:
-    if any(isinstance(step, Send) and step.kept is not KeepUntil.DEADLINE for step in history):
-        # What Kafka fails at is tried as long as somebody waits for it: here for ever.
-        history = [
-            step._replace(parts=step.parts.replace("o", "e")) if isinstance(step, Send) else step for step in history
-        ]
     with using(core):
         slowly(lambda loop: play(loop, *history))
 
 
-KEPT: Final = KeepUntil.STORED
 HISTORIES: Final[dict[str, list[Step]]] = {
     "an empty frame, and one that ends with a full batch": [Send(""), Send("EE"), Send("EEE", 1)],
     "one batch in doubt is given up, and another follows": [Say("lost answer", 1000), Send("e"), Wait(8), Say("", 0), Send("e")],
-    "some of a cycle are kept": [Say("TopicAuthorizationFailedError"), Send("er"), Send("er", 1, KEPT)],
-    "the topic takes less than it did": [Take(2000), Send("pEEe", run=True), Send("eEEo", 1)],
+    "the topic takes less than it did": [Take(2000), Send("pEEe", run=True), Send("eEEp", 1)],
     "two quarantine batches, and the second fails": [Say("stored", 1, "quarantine"), Say("reset", 1, "quarantine"), Send("RR")],
     "quarantine refuses a record": [Say("InvalidRecordError", 2, "quarantine"), Send("er"), Send("e")],
     "a partition's answer is not another's": [Send("p"), Send("e", 2), Send("e"), Send("p", 2)],
@@ -484,30 +474,21 @@ def test_an_answer_that_came_while_the_process_stood_still_is_heard_before_a_dea
     assert fates(Say("NotLeaderForPartitionError", 1000), Send("e"), Wait(9)) == ["abandoned"]
 
 
+@pytest.mark.parametrize("answer", ["TopicAuthorizationFailedError", "InvalidTimestampError"])
 @pytest.mark.parametrize(
-    ("answer", "topic", "expected"),
-    [
-        ("TopicAuthorizationFailedError", "events", ["abandoned", "abandoned", "stored"]),
-        ("InvalidTimestampError", "events", ["abandoned", "abandoned", "stored"]),
-        (
-            "TopicAuthorizationFailedError",
-            "quarantine",
-            ["abandoned", "stored", "abandoned"],
-        ),  # others would wait for it
-        (
-            "InvalidTimestampError",
-            "quarantine",
-            ["abandoned", "stored", "stored"],
-        ),  # the others could not be stored either
-    ],
+    ("topic", "expected"),
+    [("events", ["abandoned", "abandoned", "stored"]), ("quarantine", ["abandoned", "stored", "stored"])],
 )
-def test_what_is_refused_for_good_is_given_up_unless_it_is_kept(answer: str, topic: str, expected: list[str]) -> None:
-    assert fates(Say(answer, 2, topic), Send("er"), Send("e", 1), Send("er", 1, KEPT)) == expected
+def test_what_is_refused_for_good_is_given_up(answer: str, topic: str, expected: list[str]) -> None:
+    """Events do not wait for rejects that quarantine refuses."""
+    sends = Send("er"), Send("e", 1), Wait(0.3), Send("er", 1, kept=True)
+    assert fates(Say(answer, 1, topic), *sends) == expected
 
 
-@pytest.mark.parametrize("parts", ["p" * 4 * REFUSALS_PER_BATCH, "o", "ooo", "o" * 4 * REFUSALS_PER_BATCH])
-def test_a_topic_or_broker_that_takes_nothing_is_not_taken_for_bad_records(parts: str) -> None:
-    stage = slowly(lambda loop: play(loop, Send(parts)))
+@pytest.mark.parametrize("say", [Take(TAKES), Say("UnknownError", 1000)], ids=["topic", "broker"])
+def test_a_topic_or_broker_that_takes_nothing_is_not_taken_for_bad_records(say: Step) -> None:
+    parts = "p" * 4 * REFUSALS_PER_BATCH if isinstance(say, Take) else "eee"
+    stage = slowly(lambda loop: play(loop, say, Send(parts), Wait(9)))
     assert [frame.fate for frame, _ in stage.frames] == ["abandoned"]
     assert not stage.kafka.log["quarantine"]
 
@@ -521,23 +502,6 @@ async def test_a_compacted_topic_is_not_taken_for_bad_records() -> None:
         await stage.idle()
         assert [frame.fate for frame, _ in stage.frames] == ["abandoned"]
         assert len(stage.kafka.sent) == 1
-
-
-async def kept(answer: str, loop: SlowLoop) -> Stage:
-    return await play(loop, Say(answer, 2), Send("ere", 0, KEPT))
-
-
-def test_what_is_kept_has_the_present_time_where_kafka_refused_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count(NOW_MS + 1)
-    monkeypatch.setattr(pumps, "time", SimpleNamespace(time_ns=lambda: next(clock) * 1_000_000))
-    for answer, stamps in (("InvalidTimestampError", [0, 1, 2]), ("TopicAuthorizationFailedError", [0, 0, 0])):
-        sent = slowly(partial(kept, answer)).kafka.sent
-        found = [
-            {each.timestamp for each in DefaultRecordBatch(batch.data)}
-            for batch in sent
-            if batch.where.topic == "events"
-        ]
-        assert found == [{NOW_MS + more} for more in stamps]
 
 
 class Heard(DeliveryListener):
@@ -580,9 +544,6 @@ class TestManyAtOnce:
             assert max(await steps(listener, 100)) <= TOLD
             assert not stage.pumps[0]._queue
             assert stage.pumps[0].oldest() is None
-            assert stage.pumps[0].waiting_since() is not None, "it waits for Kafka all the same"
-            stage.kafka.open.set()
-            await until(lambda: stage.pumps[0].waiting_since() is None)
 
     @pytest.mark.parametrize("answer", ["stored", "TopicAuthorizationFailedError"])
     async def test_of_one_cycle(self, answer: str) -> None:
@@ -656,7 +617,7 @@ def test_a_refused_record_is_the_content_if_its_attributes_are_long(size: int, w
 @pytest.mark.parametrize("most", [0, 3])
 def test_a_topic_that_takes_nothing_is_no_bug_of_ours(most: int) -> None:
     """Kafka takes 0 as `max.message.bytes`. The pump divided by it and ended, and the receiver with it."""
-    parts = filter(None, records(reject(1, b"xxxxx"), most))
+    parts = records(reject(1, b"xxxxx"), most, "")
     assert b"".join(decode(part)[0] for part in parts) == b"xxxxx"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +20,6 @@ from headrace_common.fairness.scheduler import (
     Account,
     Lane,
     Scheduler,
-    Steps,
     Worker,
 )
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -263,19 +262,3 @@ async def test_behind_a_slice_that_was_too_long_others_get_time(scheduler: Sched
         slow_loop().work(0.0005)  # others'
     pauses = [later - earlier - 0.1 for earlier, later in itertools.pairwise(huge.times)]
     assert all(pause >= MOST_REST for pause in pauses), pauses
-
-
-class TestSteps:
-    async def test_makes_one_thing_after_the_other_in_slices(self, scheduler: Scheduler) -> None:
-        def steps() -> Iterator[str | None]:
-            for name in ("one", "two"):
-                for _ in range(5):
-                    slow_loop().work(TIME_SLICE / 2)
-                    yield None
-                yield name
-            raise ZeroDivisionError
-
-        made = Steps(scheduler, steps())
-        assert [await made.next(), await made.next()] == ["one", "two"]
-        with pytest.raises(ZeroDivisionError):
-            await made.next()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from headrace_common.session.interface import KeepUntil
 
 from tests.driving import parts_of
 from tests.fuzz.subjects import made
@@ -21,7 +20,7 @@ def test_frames_are_by_application_and_those_that_ask_and_those_that_do_not_keep
     keys = [b"shop-production"] * 2 + [b"cafe-production", b"shop-production", b""]
     assert [frame.ordering_key for frame in frames] == [b"producers/" + key for key in keys]
     assert [frame.acknowledged for frame in frames] == [True, False, True, True, True]
-    assert [frame.kept is KeepUntil.STORED for frame in frames] == [not frame.acknowledged for frame in frames]
+    assert [frame.kept for frame in frames] == [not frame.acknowledged for frame in frames]
     for frame in (frames[0], frames[1], frames[3]):
         found.store(frame)
     assert [part.json["n"] for part in found.flat] == [0, 1, 2, 3]  # type: ignore[union-attr]
@@ -61,7 +60,7 @@ def test_what_was_sent_behind_an_abandoned_message_is_not_answered_until_the_rou
 def test_what_cannot_be_answered_is_held_until_it_is_stored(count: int) -> None:
     found = driven(answers=False)
     (frame,) = found.send(event({"started_ms": 1})[:count])
-    assert frame.kept is KeepUntil.STORED
+    assert frame.kept
     assert not frame.acknowledged
     found.store(frame)
     assert found.hear() == []

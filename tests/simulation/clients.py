@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace_common.session.client import Answer
 
-from tests.simulation.kafka import CURSED, ODD
+from tests.simulation.kafka import CURSED
 from tests.simulation.loop import replaced
 from tests.simulation.network import ClientEnd, Line
 from tests.simulation.oracle import BROKEN, Event, Oracle
@@ -158,10 +158,8 @@ class Honest(Client):
             chance.random() < plan.faulty and bool(self._client.broken({})) and not (self.once and self.spoken.hashing)
         )
         cursed = chance.random() < plan.cursed
-        alone = all(values.count(value) == 1 for value in values) if plan.odd or plan.oversized else False
-        if alone and self._odd.random() < plan.odd:  # before others: one that is alone in its batch is never suspected
-            values[0], cursed = {**values[0], text: ODD.decode()}, True
-        elif alone and self._odd.random() < plan.oversized:
+        alone = all(values.count(value) == 1 for value in values) if plan.oversized else False
+        if alone and self._odd.random() < plan.oversized:
             place, cursed = self._odd.randrange(len(values)), True
             values[place] = {**values[place], text: CURSED.decode() + self._odd.randbytes(OVERSIZED).hex()}
         elif cursed:

@@ -36,8 +36,6 @@ REMEMBERED = 5
 
 CURSED = b"cursed"
 """A record whose value holds this is refused for its content."""
-ODD = b"oddity"
-"""A record whose value holds this makes the broker fail, and say no more."""
 
 PASSING: tuple[type[Exception], ...] = (
     errors.NotLeaderForPartitionError,
@@ -130,8 +128,6 @@ class Broker:
         self._fenced: set[int] = set()
         self._epochs: dict[tuple[int, TopicPartition], int] = {}
         """The highest epoch of a producer in a partition: Kafka refuses lower ones."""
-        self.doubted: set[bytes] = set()
-        """Values that met an unknown error by chance: after several, a receiver may take them for refused."""
 
     def has_leader(self, partition: int) -> bool:
         return not self.weather.down and partition not in self.weather.leaderless
@@ -165,8 +161,6 @@ class Broker:
         ends = weather.quarantine_ends and batch.where.topic.endswith("quarantine")
         if error is None and (ends or chance.random() < weather.final):
             error = chance.choice(FATAL if ends else weather.errors)()
-            if isinstance(error, errors.UnknownError):
-                self.doubted.update(record.value for record in batch.records)
         if error is None:
             error = self._sequenced(batch)
         if error is not None:
@@ -213,9 +207,7 @@ class Broker:
         if not topic.endswith("events"):
             return InvalidRecordError() if self.weather.spoilt and topic.endswith("quarantine") else None
         values = [record.value for record in request.records if record.value is not None]
-        if any(CURSED in value for value in values):
-            return InvalidRecordError()
-        return errors.UnknownError() if any(ODD in value for value in values) else None
+        return InvalidRecordError() if any(CURSED in value for value in values) else None
 
     def _append(self, request: Request) -> None:
         where = request.where

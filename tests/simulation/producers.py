@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from headrace_common.connection.driver import Driver
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
-from headrace_common.publishing.batch import Cycle
-from headrace_common.publishing.pump import Pump
 from headrace_common.session.client import Answer
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, PULL_PORT
@@ -36,28 +34,18 @@ PATIENT: Final = 30.0
 
 @contextlib.contextmanager
 def in_place(world: Any) -> Iterator[None]:
-    """Notes whose frames are given up, and why. What nobody asks Logjam about is given up only where
-    its events are stored and quarantine refuses the rest: else it counts as lost.
-    """
-    abandoned, gives_up = Driver.abandoned, Pump._give_up
-    stored = False
-
-    async def refused(pump: Pump, cycle: Cycle, error: DeliveryError) -> None:
-        nonlocal stored
-        stored = cycle.batch is None
-        await gives_up(pump, cycle, error)
+    """Notes whose frames are given up, and why."""
+    abandoned = Driver.abandoned
 
     def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
+        senders = [driver.peer.address]
         if isinstance(driver.session, ProducerSession):
-            frame = driver.session._pending[ticket]
-            for each in frame.items if frame.acknowledged or stored else ():
-                assert isinstance(each, LogjamMessage)
-                world.given_up.setdefault(each.sender, set()).add(error.policy)
-        else:
-            world.given_up.setdefault(driver.peer.address, set()).add(error.policy)
+            senders = [each.sender for each in driver.session._pending[ticket].items if isinstance(each, LogjamMessage)]
+        for sender in senders:
+            world.given_up.setdefault(sender, set()).add(error.policy)
         abandoned(driver, ticket, error)
 
-    with replaced((Driver, "abandoned", noted), (Pump, "_give_up", refused)):
+    with replaced((Driver, "abandoned", noted)):
         yield
 
 
@@ -117,7 +105,7 @@ class Pusher(Unanswered):
         await shakes_hands(self._client, end)
 
     def _may_be_lost(self, frame: Sent, end: ClientEnd) -> bool:
-        """With its connection, or with a process that was killed or has stopped; and what quarantine has refused."""
+        """With its connection, or with a process that was killed or has stopped; and what Kafka has refused."""
         server, undisturbed = end.server, self.world.scenario.undisturbed
         if server is None or server.owner.dead or (not undisturbed and end.broken):
             return True

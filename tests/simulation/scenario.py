@@ -42,8 +42,6 @@ class ClientPlan:
     """Chance that a frame holds an event that cannot be understood."""
     cursed: float = 0.0
     """Chance that it holds one that Kafka refuses."""
-    odd: float = 0.0
-    """Chance that it holds one at which the broker fails, and does not say why."""
     oversized: float = 0.0
     """Chance that it holds one that is too large for the topic."""
     padding: int = 0

@@ -67,26 +67,20 @@ def draw(seed: int, protocol: str) -> Scenario:
 
 
 def minded(scenario: Scenario, chance: random.Random) -> Scenario:
-    """In one of four: the same with records among others at which Kafka fails, or that are too large for it, or a while in
-    which it takes none into quarantine; or with frames of many small events.
+    """In one of four: the same with records among others that are too large for Kafka, or a while in which it takes none into
+    quarantine; or with frames of many small events.
     """
     crowded = any(plan.count >= CROWD for plan in scenario.clients)
     others = scenario.protocol in ("segment", "logjam", "producers") or scenario.undisturbed or crowded
     if others or chance.random() > 1 / 4:
         return scenario
-    kind = chance.choice(("odd", "oversized", "spoilt", "many"))
+    kind = chance.choice(("oversized", "oversized", "spoilt", "many"))
     faults, kafka, more = list(scenario.faults), dict(scenario.kafka), Fields()
     if kind == "spoilt":
         faults.append(Fault(kind, chance.uniform(0, 5), chance.choice((1.0, 10.0))))
         changed: Fields = {"faulty": 0.5, "events": 3}
     elif kind == "many":
         changed = {"events": 150, "frames": 2, "padding": 0, "rough": False, "count": 1}
-    elif kind == "odd":
-        kafka["ack_deadline"] = (
-            30  # a search takes some answers for each, and begins again where its frames are given up
-        )
-        more["delay"] = Scenario.delay
-        changed = {kind: 0.2, "events": 3, "padding": 200, "rough": False}
     else:
         kafka["ack_deadline"] = 300
         more |= {"limits": {}, "max_message_bytes": 131_072}
@@ -95,7 +89,7 @@ def minded(scenario: Scenario, chance: random.Random) -> Scenario:
             faults.append(Fault("lowered", chance.uniform(0.2, 1), 0.0))
             more |= {"max_message_bytes": Scenario.max_message_bytes, "delay": (0.05, 0.4)}
             changed |= {"window": 6, "start": 0.0, "count": 2}
-    if kind in ("odd", "oversized") and chance.random() < 0.5:  # while their batches are taken apart
+    if kind == "oversized" and chance.random() < 0.5:  # while their batches are taken apart
         faults += [Fault(chance.choice(("final", "down")), chance.uniform(0, 5), 2.0, 0.5) for _ in range(3)]
     clients = (replace(plan, **changed) if plan.kind == "honest" else plan for plan in scenario.clients)
     return replace(scenario, clients=tuple(clients), faults=tuple(faults), kafka=kafka, **more)

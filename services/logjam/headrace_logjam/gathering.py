@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Event, Reject
-from headrace_common.session.interface import Frame, KeepUntil, Message, MessageSession, Run, Status, Ticket
+from headrace_common.session.interface import Frame, Message, MessageSession, Run, Status, Ticket
 from typing_extensions import override
 
 from headrace_logjam.events import RecordMaker
@@ -32,7 +32,7 @@ class MessagesFrame(Frame):
     maker: RecordMaker
     ordering_key: bytes
     acknowledged: bool
-    kept: KeepUntil
+    kept: bool
     items: list[LogjamMessage | Event] = field(default_factory=list)
     size: int = 0
     refused: set[int] = field(default_factory=set)

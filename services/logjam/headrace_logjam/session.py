@@ -12,7 +12,7 @@ anything without the empty frame in front       never
 
 Answers to one route keep the order of its messages, and carry no number. So where Kafka takes a message for
 KAFKA__ACK_DEADLINE not at all, what its sender sent after it until then gets no answer either. A message that asks for no answer
-is kept until it is stored: no loss would show.
+waits without a deadline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace_common.session.interface import KeepUntil, Message, Reply, Ticket
+from headrace_common.session.interface import Message, Reply, Ticket
 from typing_extensions import override
 
 from headrace_logjam.events import ProducerMaker
@@ -155,6 +155,5 @@ class ProducerSession(GatheringSession[ProducersFrame]):
 
     @override
     def new_frame(self, ticket: Ticket, received_ms: int, message: LogjamMessage) -> ProducersFrame:
-        kept = KeepUntil.DEADLINE if message.asks else KeepUntil.STORED
         ordering_key = b"%b/%b" % (ENDPOINT, message.key)
-        return ProducersFrame(ticket, received_ms, self._maker, ordering_key, message.asks, kept)
+        return ProducersFrame(ticket, received_ms, self._maker, ordering_key, message.asks, not message.asks)

@@ -24,13 +24,9 @@ import itertools
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, Generic, TypeVar
-
-from typing_extensions import override
-
-T = TypeVar("T")
+from typing import Final
 
 TIME_SLICE: Final = 0.002
 """Length of a slice in seconds. Short work of several workers shares one slice."""
@@ -256,41 +252,3 @@ class Scheduler:
 
 def _after(lane: Lane) -> Lane:
     return Lane((lane + 1) % len(Lane))
-
-
-class Steps(Worker, Generic[T]):
-    """Work of a task, which awaits what it makes. Done like small pieces: other work waits for it."""
-
-    lane = Lane.SMALL
-
-    def __init__(self, scheduler: Scheduler, steps: Iterator[T | None]) -> None:
-        """`steps` yields what it makes, and None where it may pause."""
-        self._loop = asyncio.get_running_loop()
-        self._scheduler = scheduler
-        self._steps = steps
-        self._made: asyncio.Future[T | None] = self._loop.create_future()
-
-    async def next(self) -> T | None:
-        """Returns what is made next; None at the end. Raises what `steps` raises."""
-        self._made = self._loop.create_future()
-        self._scheduler.ask(self)
-        return await self._made
-
-    @override
-    def work(self, until: float) -> None:
-        made, failure = None, None
-        try:
-            for made in self._steps:
-                if made is not None:
-                    break
-                if self._loop.time() >= until:
-                    self._scheduler.ask(self)
-                    return
-        except Exception as error:
-            failure = error
-        if self._made.done():  # the task was cancelled
-            return
-        if failure is None:
-            self._made.set_result(made)
-        else:
-            self._made.set_exception(failure)

@@ -46,9 +46,6 @@ LAST_PAUSE: Final = 1.0
 LOOK_TIME: Final = 0.5
 """Seconds that a search for leaders is waited for."""
 
-UNKNOWN_TRIES: Final = 3
-"""How often a batch is sent that fails for an unknown reason, before its records are suspected."""
-
 REQUEST_BYTES: Final = 16 << 20
 """A request takes no further batch once it has this many bytes. Brokers take 100 MiB by default."""
 
@@ -74,6 +71,7 @@ REFUSED: Final = (
     errors.InvalidRequiredAcksError,
     errors.UnsupportedVersionError,
     errors.PolicyViolationError,
+    errors.InvalidTimestampError,
 )
 LOST_US: Final = (
     errors.UnknownProducerId,
@@ -84,7 +82,7 @@ LOST_US: Final = (
 """Kafka does not know the identity any more, or gave it to another producer, too."""
 
 NOT_STORED: Final = (
-    *POISON, *REFUSED, *LOST_US, errors.InvalidTimestampError, errors.NotEnoughReplicasError, errors.NodeNotReadyError,
+    *POISON, *REFUSED, *LOST_US, errors.NotEnoughReplicasError, errors.NodeNotReadyError,
 )  # fmt: skip
 """Errors after which the attempt has stored nothing. All others leave it in doubt: a leader that moves says so after it appended,
 too."""
@@ -216,7 +214,7 @@ class Producer:
         lane = self._lanes[where]
         async with lane.lock:
             identity, lane.identity = lane.identity, None
-            data, in_doubt, unknown, pause = b"", False, 0, FIRST_PAUSE
+            data, in_doubt, pause = b"", False, FIRST_PAUSE
             while True:
                 try:
                     if identity is None and lane.adopted:
@@ -228,11 +226,8 @@ class Producer:
                 except Exception as error:
                     self._trouble = explain(error)
                     in_doubt |= bool(data) and not isinstance(error, NOT_STORED)
-                    unknown += isinstance(error, errors.UnknownError)
                     is_late, is_lost = self._clock() >= deadline, isinstance(error, LOST_US)
                     policy = policy_of(error)
-                    if policy is DeliveryPolicy.UNKNOWN and (is_late or unknown < UNKNOWN_TRIES):
-                        policy = DeliveryPolicy.RETRY
                     if policy is not DeliveryPolicy.RETRY or is_late or is_lost:
                         if not (in_doubt or is_lost):
                             lane.identity = identity
@@ -337,10 +332,6 @@ async def _closed(client: Any) -> None:
 
 def policy_of(error: Exception) -> DeliveryPolicy:
     """Returns what to do about the failure of an attempt."""
-    if isinstance(error, errors.UnknownError):
-        return DeliveryPolicy.UNKNOWN
     if isinstance(error, POISON):
         return DeliveryPolicy.POISON
-    if isinstance(error, errors.InvalidTimestampError):
-        return DeliveryPolicy.CLOCK
     return DeliveryPolicy.REFUSED if isinstance(error, REFUSED) else DeliveryPolicy.RETRY

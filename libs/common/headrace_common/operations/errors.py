@@ -29,10 +29,8 @@ class DeliveryPolicy(Enum):
     """How to proceed with records that Kafka did not store."""
 
     RETRY = "the same records may be sent again until their deadline"
-    REFUSED = "Kafka refuses us or the topic; the records are not to blame"
+    REFUSED = "Kafka refuses us, our clock or the topic; the records are not to blame"
     POISON = "Kafka refuses the records themselves; sending them again can never succeed"
-    UNKNOWN = "Kafka failed and said nothing more; the records are to blame only if it stores others beside them"
-    CLOCK = "Kafka refuses our timestamps: this machine's clock is wrong; the records are not to blame"
 
 
 class DeliveryError(HeadraceError):

@@ -94,19 +94,6 @@ class Batch:
         self._replace(zip(map(republished, self.records), self.owners, strict=True))
         return len(self)
 
-    def restamp(self) -> None:
-        """Gives its records the times of its frames, which have changed."""
-        self._replace(self.pairs())
-
-    def has_abandoned(self) -> bool:
-        """Returns whether a frame with records here was abandoned."""
-        return any(owner.abandoned for owner in self.owners)
-
-    def drop_abandoned(self) -> None:
-        """Drops the records of abandoned frames."""
-        if self.has_abandoned():
-            self._replace(pair for pair in self.pairs() if not pair[1].abandoned)
-
     def pairs(self) -> list[tuple[bytes, InFlightFrame]]:
         """Returns each record with its frame."""
         return list(zip(self.records, self.owners, strict=True))
@@ -181,10 +168,3 @@ class Cycle:
     def deadline(self) -> float:
         """Returns the latest deadline of its living frames: after it no client waits. In the past if there are none."""
         return max([frame.deadline for frame in self.frames if not frame.abandoned], default=0.0)
-
-    def drop_abandoned(self) -> None:
-        """Drops the events and rejects of abandoned frames."""
-        if any(frame.abandoned for frame in self.frames):
-            if self.batch is not None:
-                self.batch.drop_abandoned()
-            self.rejects = [(owner, reject) for owner, reject in self.rejects if not owner.abandoned]

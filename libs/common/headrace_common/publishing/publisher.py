@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,7 +17,7 @@ from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
-from headrace_common.publishing.delivery import Delivery, PartitionRefusal
+from headrace_common.publishing.delivery import Delivery
 from headrace_common.publishing.partitions import partition_of
 from headrace_common.publishing.pump import Pump, abandon_overdue
 from headrace_common.publishing.topics import Topics
@@ -33,20 +32,13 @@ STUCK_TIME: Final = 30.0
 """Seconds without a stored batch, while frames wait or are refused, after which readiness turns red."""
 
 REFUSED_TIME: Final = 30.0
-"""Seconds that readiness stays red after Kafka refused our timestamps, or us. Then clients may try again."""
+"""Seconds without a frame after which readiness is green again behind failures: clients may try again."""
 
 MOST_PAUSE: Final = 5.0
 """Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
 
-PARTITIONS_TIME: Final = 240.0
-"""Seconds between two looks for new partitions: with the time that the client takes to learn of them, at most five minutes."""
-
 CHOICE: Final = 32
 """Partitions that are looked at for a new connection: a topic may have thousands, and as many connections may come at once."""
-
-OVERDUE_TIME: Final = 5.0
-"""Seconds: a partition that has waited longer for Kafka, or whose oldest frame has waited longer, gets no new connections while
-another partition is better."""
 
 
 class Publisher:
@@ -86,10 +78,22 @@ class Publisher:
         """Waits, without limit, until Kafka answers and the topics exist, including the service's own `topics`."""
         self._topics.required = topics
         await self._first_answer()
-        self._add_pumps()
+        for partition in range(self._topics.events.partitions):
+            pump = Pump(
+                partition,
+                self._settings,
+                self._topics,
+                self._producer,
+                self._delivery,
+                self._scheduler,
+                self._growth,
+                self._metrics,
+                self._log,
+            )
+            self._pumps.append(pump)
+            self._running.append(self._tasks.start(pump.run(), f"pump {partition}"))
         # With many replicas of few connections each, the first partition would get one from each of them.
         self._rotation = random.randrange(len(self._pumps))  # noqa: S311  (no secret)
-        self._running.append(self._tasks.start(self._watch_partitions(), "partitions"))
         self._running.append(self._tasks.start(abandon_overdue(self._pumps), "deadlines"))
         self._running.append(self._tasks.start(self._watch_silence(), "silence"))
 
@@ -112,31 +116,6 @@ class Publisher:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MOST_PAUSE)
 
-    def _add_pumps(self) -> None:
-        """Starts a pump for each partition that has none."""
-        for partition in range(len(self._pumps), self._topics.events.partitions):
-            pump = Pump(
-                partition,
-                self._settings,
-                self._topics,
-                self._producer,
-                self._delivery,
-                self._scheduler,
-                self._growth,
-                self._metrics,
-                self._log,
-            )
-            self._pumps.append(pump)
-            self._running.append(self._tasks.start(pump.run(), f"pump {partition}"))
-
-    async def _watch_partitions(self) -> None:
-        """Looks for new partitions of the events topic. New connections use them; the others keep theirs, and their order."""
-        while True:
-            await asyncio.sleep(PARTITIONS_TIME)
-            with contextlib.suppress(Exception):  # Kafka is away: the pumps say so
-                await self._topics.refresh()
-            self._add_pumps()
-
     async def _watch_silence(self) -> None:
         """Logs once when Kafka stores nothing although frames wait, and when it stores again."""
         while True:
@@ -155,40 +134,31 @@ class Publisher:
 
     def _silent(self) -> float:
         """Returns the seconds in which Kafka has stored nothing while frames waited, or came again and were refused."""
-        refused = self._refused()
-        waited = (self.oldest(), None if refused is None else refused.since)
-        since = min((each for each in waited if each is not None), default=None)
-        return 0.0 if since is None else self._loop.time() - max(since, self._newest_stored())
+        now = self._loop.time()
+        since = [
+            pump.unserved
+            for pump in self._pumps
+            if pump.waiting() or (pump.failure is not None and now - pump.last_frame < REFUSED_TIME)
+        ]
+        return now - max(min(since), self._newest_stored()) if since else 0.0
 
     def _newest_stored(self) -> float:
         return max(pump.last_stored for pump in self._pumps)
 
-    def _refused(self) -> PartitionRefusal | None:
-        """Returns the longest refusal that goes on: a frame was refused just now, and none was stored since."""
-        after = max(self._loop.time() - REFUSED_TIME, self._newest_stored())
-        found = [pump.refused for pump in self._pumps if pump.refused is not None and pump.refused.last > after]
-        return min(found, key=lambda refused: refused.since, default=None)
-
     def _why(self) -> str:
         """Returns why Kafka stores nothing."""
-        refused = self._refused()
-        return str(refused.error) if refused else self._producer.silence()
+        failures = [pump.failure for pump in self._pumps if pump.failure is not None]
+        refused = [str(failure) for failure in failures if failure.policy is DeliveryPolicy.REFUSED]
+        return refused[0] if refused else self._producer.silence()
 
     def enter(self) -> Pump:
         """Chooses a new connection's partition: of the next `CHOICE` in turn the one with the fewest connections, if it can be
-        one that has a leader and nothing overdue.
+        one that has a leader.
         """
-        now, pumps = self._loop.time(), self._pumps
+        pumps = self._pumps
         self._rotation += 1
-
-        def cost(turn: int) -> tuple[bool, int]:
-            pump = pumps[(self._rotation + turn) % len(pumps)]
-            since = pump.waiting_since()
-            bad = (since is not None and now - since > OVERDUE_TIME) or self._producer.leader(pump.where) is None
-            return bad, pump.connections
-
-        turn = min(range(min(CHOICE, len(pumps))), key=cost)
-        chosen = pumps[(self._rotation + turn) % len(pumps)]
+        near = [pumps[(self._rotation + turn) % len(pumps)] for turn in range(min(CHOICE, len(pumps)))]
+        chosen = min(near, key=lambda pump: (self._producer.leader(pump.where) is None, pump.connections))
         chosen.connections += 1
         return chosen
 
@@ -217,9 +187,6 @@ class Publisher:
         """Returns why Kafka can take nothing now; independent of any single frame."""
         if not self._pumps:
             return [self._problem or "starting"]
-        refused = self._refused()
-        if refused is not None and refused.error.policy is DeliveryPolicy.CLOCK:
-            return ["clock: Kafka refuses our timestamps, this machine's time is wrong"]
         silent = self._silent()
         if silent < STUCK_TIME:
             return []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import TOLD, Account, Lane, Scheduler, Steps, Worker
+from headrace_common.fairness.scheduler import TOLD, Account, Lane, Scheduler, Worker
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
@@ -26,18 +25,14 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.batch import Batch, Cycle
-from headrace_common.publishing.delivery import OVERDUE, Delivery, PartitionRefusal
+from headrace_common.publishing.delivery import OVERDUE, Delivery
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, InFlightFrame
 from headrace_common.publishing.rejects import batches, refusal, tell
 from headrace_common.publishing.topics import Topics
-from headrace_common.session.interface import UNTIL_DEADLINE, Frame, KeepUntil
+from headrace_common.session.interface import Frame
 
 RETRY_PAUSE: Final = 0.1
 """Seconds until records are sent again under another identity."""
-
-KEPT_PAUSE: Final = 5.0
-"""Seconds until records that Kafka has refused are sent again, if they are kept."""
-
 
 LOOK: Final = 1.0
 """Seconds between two looks for frames whose deadline has passed."""
@@ -78,20 +73,24 @@ class Pump:
         self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
         self._changed = self._loop.create_future()
-        self._left_at: float | None = None  # when the cycle left that waits for Kafka
         self.connections = 0  # whose partition this is
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
         self.last_stored = self._clock()
-        self.refused: PartitionRefusal | None = None
+        self.last_frame = self.last_stored
+        self.unserved = self.last_stored  # since when frames wait, or are given up, and none is stored
+        self.failure: DeliveryError | None = None  # why a frame was abandoned, if nothing was stored since
         self._ended = False  # by a bug: frames published from now on are abandoned
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
         now = self._clock()
-        deadline = now + self._ack_deadline if frame.kept is UNTIL_DEADLINE else NO_DEADLINE
+        deadline = NO_DEADLINE if frame.kept else now + self._ack_deadline
+        self.last_frame = now
         if not self._pending:
             self.idle.clear()
+            if self.failure is None:
+                self.unserved = now
         taken = InFlightFrame(frame, listener, now, deadline)
         self._pending[taken] = None
         self._queue.add(taken)
@@ -108,16 +107,11 @@ class Pump:
                 if not self._pending:
                     self.idle.set()
                 cycle = await self._collect()
-                self._left_at = self._clock()
                 while cycle.living():
-                    cycle.drop_abandoned()
                     failure = await self._store_events(cycle) or await self._store_rejects(cycle)
                     if failure is None:
                         break
                     await self._give_up(cycle, failure)
-                    if cycle.living():
-                        await self._pause(cycle, failure)
-                self._left_at = None
         except Exception:
             self._ended = True
             self._abandon_all()
@@ -234,12 +228,16 @@ class Pump:
             except DeliveryError as failure:
                 return failure
             self._metrics.events_stored.inc(events - len(refused))
-            self.last_stored, self.refused = self._clock(), None
+            self._progresses()
             for record, owner in refused:
                 cycle.rejects.append((owner, refusal(record)))
         cycle.batch = None
         await self._report(cycle)
         return None
+
+    def _progresses(self) -> None:
+        self.last_stored = self.unserved = self._clock()
+        self.failure = None
 
     # Store rejects
 
@@ -250,8 +248,7 @@ class Pump:
         topic = self._topics.quarantine
         limit = topic.batch_bytes(self._batch_bytes)
         empty = partial(Batch, topic.name, self.where.partition % topic.partitions, limit)
-        made = Steps(self._scheduler, batches(cycle.rejects, empty, limit))
-        while (batch := await made.next()) is not None:
+        async for batch in batches(cycle.rejects, empty, limit, self._scheduler.breathe):
             if cycle.rejects_in_doubt:
                 self._metrics.events_republished.inc(batch.doubt())
             try:
@@ -291,17 +288,17 @@ class Pump:
     # Or give up
 
     async def _give_up(self, cycle: Cycle, error: DeliveryError) -> None:
-        """Abandons the overdue frames of the cycle, and if a retry cannot help, all but those that are kept until stored."""
-        now, refused = self._clock(), error.policy is not DeliveryPolicy.RETRY
-        # events do not wait for rejects that quarantine refuses
-        keeps = error.policy is DeliveryPolicy.CLOCK or cycle.batch is not None
-        if refused and keeps:
-            self.refused = PartitionRefusal.again(self.refused, now, error)
+        """Abandons the frames of the cycle if a retry cannot help, else those that are overdue, and waits before the retry."""
+        if error.policy is DeliveryPolicy.RETRY:
+            await self.expire()
+            await asyncio.sleep(RETRY_PAUSE)
+            return
+        if cycle.batch is not None:
+            self.failure = error
         for number, frame in enumerate(cycle.living()):
             if number % TOLD == 0:
                 await self._scheduler.breathe()
-            hopeless = refused and not (keeps and frame.kept is KeepUntil.STORED)
-            if not frame.abandoned and (hopeless or now >= frame.deadline):
+            if not frame.abandoned:
                 self._abandon(frame, error)
 
     async def expire(self) -> None:
@@ -315,21 +312,8 @@ class Pump:
             if frame in self._pending:
                 self._abandon(frame, error)
         if overdue:
+            self.failure = error
             self._queue.drop_abandoned()
-
-    async def _pause(self, cycle: Cycle, error: DeliveryError) -> None:
-        """Waits before records are sent again; as received now if their timestamps were refused. Later frames wait."""
-        if error.policy is DeliveryPolicy.RETRY:
-            await asyncio.sleep(RETRY_PAUSE)
-            return
-        self._log.warning("kept until Kafka takes it", partition=self.where.partition, problem=str(error))
-        await asyncio.sleep(KEPT_PAUSE)
-        if error.policy is DeliveryPolicy.CLOCK:
-            for frame in self._pending:
-                if frame.kept is KeepUntil.STORED:
-                    frame.received_ms = time.time_ns() // 1_000_000
-            if cycle.batch is not None:
-                cycle.batch.restamp()
 
     def _abandon(self, frame: InFlightFrame, error: DeliveryError) -> None:
         """Abandons a frame. If it waited for memory, the next of its connection can continue."""
@@ -358,10 +342,6 @@ class Pump:
     def oldest(self) -> float | None:
         """Returns when the longest-waiting frame was submitted."""
         return next(iter(self._pending)).submitted if self._pending else None
-
-    def waiting_since(self) -> float | None:
-        """Returns since when the pump waits for Kafka, also after all frames are abandoned, or frames wait for the pump."""
-        return min((since for since in (self._left_at, self.oldest()) if since is not None), default=None)
 
 
 async def abandon_overdue(pumps: Sequence[Pump]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from headrace_common.operations.log import Log
@@ -32,36 +32,38 @@ MOST_ATTRIBUTES: Final = 16 << 10
 would be refused for its size again and again."""
 
 
-def batches(
-    rejects: Sequence[tuple[InFlightFrame, Reject]], new_batch: Callable[[], Batch], limit: int
-) -> Iterator[Batch | None]:
-    """Yields the rejects' records, one batch at a time. Yields None as pauses."""
+async def batches(
+    rejects: Sequence[tuple[InFlightFrame, Reject]],
+    new_batch: Callable[[], Batch],
+    limit: int,
+    breathe: Callable[[], Awaitable[None]],
+) -> AsyncIterator[Batch]:
+    """Yields the rejects' records, one batch at a time. Calls `breathe` between short pieces of work."""
     batch = new_batch()
     for owner, reject in rejects:
-        for record in records(reject, limit):
-            if record and not batch.add(record, owner):
+        state = hashlib.sha256()
+        with memoryview(reject.raw) as raw:
+            for start in range(0, len(raw), SLICE):
+                await breathe()
+                state.update(raw[start : start + SLICE])
+        for record in records(reject, limit, state.hexdigest()):
+            await breathe()
+            if not batch.add(record, owner):
                 yield batch
                 batch = new_batch()
                 batch.add(record, owner)
-            yield None
     yield batch
 
 
-def records(reject: Reject, limit: int) -> Iterator[bytes]:
-    """Yields the reject's numbered parts, each about `limit` bytes at most. Yields empty bytes while it hashes, as pauses."""
+def records(reject: Reject, limit: int, sha256: str) -> Iterator[bytes]:
+    """Yields the reject's numbered parts, each about `limit` bytes at most."""
     rest = limit - 4096 - len(reject.attributes) - len(reject.subject) - len(reject.detail)
     # The floor bounds the number of parts; with large attributes a record may then exceed `limit`. A topic may take nothing.
     size = max(limit // 4, rest, 1)
-    state = hashlib.sha256()
-    with memoryview(reject.raw) as raw:
-        for start in range(0, len(raw), SLICE):
-            state.update(raw[start : start + SLICE])
-            yield b""
-    sha256 = state.hexdigest().encode()
     pieces = max(1, -(-len(reject.raw) // size))
     for number in range(pieces):
         value = reject.raw[number * size : (number + 1) * size]
-        yield reject.record(value, number + 1, pieces, sha256)
+        yield reject.record(value, number + 1, pieces, sha256.encode())
 
 
 def refusal(record: bytes) -> Reject:

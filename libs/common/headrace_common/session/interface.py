@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, Protocol
 
 import msgspec
@@ -51,20 +50,6 @@ frame has grown, mostly none.
 """
 
 
-class KeepUntil(Enum):
-    """How long a frame is kept that Kafka does not store: the longer, the less its loss would be noticed."""
-
-    DEADLINE = "until KAFKA__ACK_DEADLINE or a refusal: its sender is not acknowledged, or at least disconnected"
-    REFUSAL = "until a refusal: its session names the loss"
-    STORED = (
-        "until it is stored or the process ends: a loss would go unnoticed. Events that quarantine refuses are given up"
-    )
-
-
-UNTIL_DEADLINE: Final = KeepUntil.DEADLINE
-"""A name of its own: Python looks a member of an enum up by a call, and this one is asked for with each frame."""
-
-
 class Frame(ABC):
     """One complete unit to publish and to acknowledge."""
 
@@ -83,8 +68,8 @@ class Frame(ABC):
     """Frames with the same key keep their order: `headrace_common.publishing.partitions` maps the key to a partition. None:
     the frame goes to its connection's partition."""
 
-    kept: KeepUntil = KeepUntil.DEADLINE
-    """Until when it is kept if Kafka does not store it."""
+    kept: bool = False
+    """Whether it waits for Kafka without a deadline: nobody waits for its answer, or sends it again. A refusal ends it, too."""
 
     size: int
     """Bytes that it holds now. They count towards the budgets until it is stored or abandoned."""

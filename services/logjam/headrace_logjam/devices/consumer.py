@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace_common.session.interface import KeepUntil, Message, Reply, Ticket
+from headrace_common.session.interface import Message, Reply, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Numbers
@@ -53,7 +53,7 @@ class ConsumerSession(GatheringSession[MessagesFrame]):
     @override
     def new_frame(self, ticket: Ticket, received_ms: int, message: LogjamMessage) -> MessagesFrame:
         ordering_key = b"%b/%b" % (self._endpoint, message.key)
-        return MessagesFrame(ticket, received_ms, self._maker, ordering_key, False, KeepUntil.REFUSAL)
+        return MessagesFrame(ticket, received_ms, self._maker, ordering_key, False, True)
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
