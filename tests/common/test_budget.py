@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pytest
 from headrace_common.fairness.budget import FEW, READ, Budget, Growth
 from headrace_common.fairness.scheduler import Account
-from headrace_common.session.inflate import SLICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ class Reader:
         self.digests = digests
         self.partial_bytes = 0
         self.pending = 0
+        self.turn = 0
         self.has_stored = False
         self.frames: deque[int] = deque()
         self.reading = True
@@ -124,13 +124,13 @@ class TestCrowd:
 
     @pytest.mark.parametrize("has_stored", [False, True])
     async def test_each_is_read_in_its_turn(self, has_stored: bool) -> None:
-        """All resume at once, and the first that are read stop them again: they always were the same."""
+        """All resume, and the first that are read stop them again: they always were the same."""
         budget = Budget(16 * READ, 16 * READ)
         readers = self.crowd(budget, 40, has_stored=has_stored)
         read: list[Reader] = []
         stored = 0
         for _ in range(80):
-            for reader in sorted(filter(lambda each: each.reading, readers), key=[*budget._reading[has_stored]].index):
+            for reader in sorted(filter(lambda each: each.reading, readers), key=lambda each: each.turn):
                 if reader.reading:  # it was not stopped meanwhile
                     reader.receive(READ)
                     read.append(reader)
@@ -141,21 +141,6 @@ class TestCrowd:
             await settle()
         assert {*read} == {*readers}
         assert max(map(read.count, readers)) <= min(map(read.count, readers)) + 2
-
-    async def test_who_holds_few_bytes_resumes_first(self) -> None:
-        """It need not wait for a turn of all that send much."""
-        budget = Budget(32 * READ, 32 * READ)
-        much, little, hog = self.crowd(budget, 3, has_stored=True)
-        for reader, size in ((much, FEW + 1), (little, FEW)):
-            reader.receive(size)
-            reader.complete()
-        for _ in range(2):  # the first time all have been read
-            budget.charge(hog, 16 * READ)
-            assert not much.reading
-            assert not little.reading
-            budget.release(hog, 16 * READ)
-            await settle()
-        assert [*budget._reading[True]] == [little, much, hog]
 
     @pytest.mark.parametrize("has_stored", [False, True])
     async def test_is_stopped_at_once_and_begins_again_a_few_at_a_time(self, has_stored: bool) -> None:
@@ -348,11 +333,11 @@ def _check(budget: Budget, readers: list[Reader], *, settled: bool = False) -> N
         assert any(reader.reading for reader in living) or any(reader.frames for reader in readers), readers
 
 
-@dataclass
+@dataclass(eq=False)
 class Frame:
-    """One that grows to `grown` bytes, of a connection that has used `cost`. `goes_on`: it was told so."""
+    """One that has grown to `grown` bytes, of a connection that has used `cost`. `goes_on`: it was told so."""
 
-    grown: int = SLICE + 1
+    grown: int
     cost: float = 0.0
     reserved: int = 0
     abandoned: bool = False
@@ -366,47 +351,51 @@ class Frame:
 
 
 class TestGrowth:
-    """Frames of at most 60 slices, and room for 80: 10 for what grows by a slice."""
+    """Frames of at most 60 bytes, and room for 80."""
 
-    def growth(self) -> Growth:
-        return Growth(80 * SLICE, 60 * SLICE)
+    def test_it_counts_what_frames_have_grown_to(self) -> None:
+        growth, one, other = Growth(80, 60), Frame(1), Frame(20)
+        for grown in (1, 10, 60):
+            one.grown = grown
+            assert one.reserves(growth)
+            assert growth.used == grown
+        assert other.reserves(growth)
+        growth.release(one)
+        assert growth.used == 20
 
-    def test_first_a_slice_then_all_then_what_it_has(self) -> None:
-        growth, frame = self.growth(), Frame(1)
-        for grown, reserved in ((1, 1), (SLICE, 1), (SLICE + 1, 60), (60 * SLICE, 60)):
-            frame.grown = grown
-            assert frame.reserves(growth)
-            assert frame.reserved == growth.used == reserved * SLICE
-        growth.shrink(frame, 100)
-        assert frame.reserved == growth.used == 100
-        growth.shrink(frame, 0)
-        assert growth.used == 0
-
-    def test_who_must_wait_holds_nothing_and_the_least_cost_is_first(self) -> None:
-        growth, holds = self.growth(), Frame()
+    def test_who_must_wait_holds_nothing_and_the_least_use_is_first(self) -> None:
+        growth, holds = Growth(80, 60), Frame(60)
         assert holds.reserves(growth)
         waiting = [Frame(1, cost) for cost in (5.0, 0.1, 5.0, 0.0)]
         for frame in waiting:
             assert frame.reserves(growth)
-            frame.grown = SLICE + 1
+            frame.grown = 21
             assert not frame.reserves(growth)
             assert not frame.reserved
         waiting[3].abandoned = True
         served = []
         for _ in range(3):
-            growth.shrink(holds, 0)
+            growth.release(holds)
             served += [holds := next(frame for frame in waiting if frame.goes_on and frame not in served)]
+            assert holds.reserves(growth)
         assert served == [waiting[1], waiting[0], waiting[2]]
-        growth.shrink(holds, 0)
+        growth.release(holds)
         assert growth.used == 0
         assert not waiting[3].goes_on
 
-    def test_what_grows_by_a_slice_does_not_wait_for_what_grows_beyond(self) -> None:
-        growth = self.growth()
-        assert [Frame().reserves(growth) for _ in range(3)] == [True, False, False]
-        assert [Frame(SLICE).reserves(growth) for _ in range(11)] == [True] * 10 + [False]
+    def test_who_waits_starts_over_only_where_there_is_room_for_all_that_it_may_become(self) -> None:
+        growth, holds, small, waits = Growth(80, 60), Frame(60), Frame(20), Frame(1)
+        assert holds.reserves(growth)
+        assert small.reserves(growth)
+        assert not waits.reserves(growth)
+        holds.grown = 21
+        assert holds.reserves(growth)
+        growth.release(Frame(0))
+        assert not waits.goes_on
+        growth.release(small)
+        assert not waits.goes_on
+        growth.release(holds)
+        assert waits.goes_on
 
-    def test_where_there_is_less_room_than_a_frame_may_become_all_of_it_is_enough(self) -> None:
-        growth, frame = Growth(800, 1000), Frame(SLICE + 1)
-        assert frame.reserves(growth)
-        assert growth.used == 700
+    def test_one_always_fits(self) -> None:
+        assert Frame(1000).reserves(Growth(80, 1000))

@@ -94,7 +94,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.account = receiver.scheduler.new_account()
         self.arrives = receiver.scheduler.arrives
         """Says whether bytes that arrive at a time may be parsed at once, outside of a slice."""
-        self.partial_bytes = self.pending = 0
+        self.partial_bytes = self.pending = self.turn = 0
         self.has_stored = self.has_asked = self.is_broken = self._asking = False
         self._progress = False  # its input has led to a question since it was looked at last
         self.life = Lifetime(clock(), receiver.limits.frame_time, receiver.age())

@@ -9,14 +9,12 @@ frames during inflating may take the other half. No deadlock is possible:
 * Above seven eighths of the arrivals' share, a connection that holds little must also be established: Kafka has stored
   something of it. Thousands of connections that send only beginnings of frames do not shut out established clients.
 * A limit that is passed stops all its connections at once. If each stopped only at its next bytes, thousands of connections
-  that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time.
+  that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time, unknown ones beside
+  established ones, and first the one that was not read for longest.
 * Bytes that a session has received but not parsed depend on no other connection: the first session with such bytes continues,
   whatever else is unfinished; and few bytes are parsed whatever waits for Kafka, as if they had been parsed on arrival.
-* A connection that was read waits behind those that resumed and were not, so that each has its turn; first come those that hold
-  few bytes, which do not wait for a turn of all that send much.
-* Complete frames leave when Kafka stores them or their deadline passes; frames that are kept, when it stores them.
-* A frame reserves its maximum size before it grows beyond a slice. A frame that waits for a reservation holds none; a frame
-  that holds one waits only for the scheduler and Kafka.
+* Complete frames leave when Kafka stores them or their deadline passes; frames without a deadline, when it stores them.
+* A frame that waits for room to grow holds none; a frame that holds some waits only for the scheduler and Kafka.
 """
 
 from __future__ import annotations
@@ -44,12 +42,6 @@ FEW: Final = 2 * SMALL
 """Bytes that a connection may hold, unparsed ones counted twice, and still be parsed however much waits for Kafka: as bytes are
 that arrive while this turn has time to parse them."""
 
-ESTABLISHED_AT_ONCE: Final = 256
-"""Established connections that resume reading in one iteration of the event loop."""
-
-FIRST_SHARE: Final = 8
-"""One part in FIRST_SHARE of the growth budget is reserved for frames that grow by at most one slice."""
-
 
 class Reader(Protocol):
     """A connection, as the budget sees it."""
@@ -62,6 +54,9 @@ class Reader(Protocol):
 
     has_stored: bool
     """Kafka has stored at least one of its frames: the connection is established."""
+
+    turn: int
+    """Increases with each of its reads and those of all others."""
 
     def pace(self) -> None:
         """Asks `may_read` again."""
@@ -79,13 +74,12 @@ class Budget:
         self._connection = connection
         self._unfinished: dict[Reader, None] = {}  # connections with an unfinished frame, oldest first
         self._digesting: dict[Reader, None] = {}  # connections with bytes to parse, first come first
-        # Keyed by `has_stored`: connections that must wait, in order, and connections that may read.
-        self._waiting: dict[bool, dict[Reader, None]] = {True: {}, False: {}}
-        self._reading: dict[bool, dict[Reader, None]] = {True: {}, False: {}}
-        self._read: set[Reader] = set()  # of these, those that were read since they resumed
-        self._to_ask = {True: 0, False: 0}  # waiting connections still to check since the last release
+        self._reading: dict[Reader, None] = {}  # connections that may read
+        self._waiting: dict[bool, dict[Reader, None]] = {False: {}, True: {}}  # by `has_stored`: those that must wait
+        self._to_ask = {False: 0, True: 0}  # waiting connections still to check since the last release
         self._waking = False
         self._level = 0  # how many limits are passed
+        self._turn = 0
         self.partial_bytes = 0
         self.pending = 0
         self.released = 0
@@ -111,7 +105,7 @@ class Budget:
         """Counts `partial_bytes` bytes of an unfinished frame that `reader` holds now."""
         released = partial_bytes < reader.partial_bytes
         if not released:
-            self._was_read(reader)
+            reader.turn = self._turn = self._turn + 1
         self.partial_bytes += partial_bytes - reader.partial_bytes
         reader.partial_bytes = partial_bytes
         if partial_bytes:
@@ -124,24 +118,20 @@ class Budget:
 
     def restart(self, reader: Reader) -> None:
         """Makes the frame that `reader` has just begun the youngest unfinished one."""
-        if self._unfinished.pop(reader, self) is None:
+        if reader in self._unfinished:
+            del self._unfinished[reader]
             self._unfinished[reader] = None
 
     def charge(self, reader: Reader, size: int) -> bool:
         """Counts `size` bytes of a complete frame of `reader`, which waits for Kafka. Returns whether `reader` surely may read
         on, so that `may_read` need not be asked.
         """
-        queue = self._reading[reader.has_stored]
-        if reads := queue.pop(reader, self) is None:  # as `_was_read`
-            queue[reader] = None
-            self._read.add(reader)
+        reader.turn = self._turn = self._turn + 1
         reader.pending += size
         self.pending += size
-        used = self.partial_bytes + self.pending
-        if self._level or used >= self._unknown_share:
+        if self._level or self.partial_bytes + self.pending >= self._unknown_share:
             self._measure()
-        free = used < self._unfinished_share and reader not in self._digesting
-        return reads and free and reader.partial_bytes + reader.pending < self._connection
+        return self._is_free(reader)
 
     def release(self, reader: Reader, size: int) -> None:
         """Gives back `size` bytes of a complete frame of `reader`, which is stored or abandoned."""
@@ -155,18 +145,16 @@ class Budget:
 
     def forget(self, reader: Reader) -> None:
         """Forgets `reader`, whose connection is gone; its pending frames are still released one by one."""
-        self._place(reader, None)
-        self._digested(reader)
+        for queue in (self._reading, *self._waiting.values()):
+            queue.pop(reader, None)
+        self.rest(reader)
         self.hold(reader, 0)
 
     def may_read(self, reader: Reader) -> bool:
         """Returns whether `reader` may read now. If not, the budget calls its `pace` when that may have changed."""
-        # The short way, for each small frame: it reads already, nothing is used up, and it has nothing to parse.
-        free = self.partial_bytes + self.pending < self._unfinished_share and reader not in self._digesting
-        little = reader.partial_bytes + reader.pending < self._connection
-        if free and little and reader in self._reading[reader.has_stored]:
+        if self._is_free(reader):
             return True
-        self._digested(reader)
+        self.rest(reader)
         return self._answer(reader, self.has_room(reader))
 
     def may_digest(self, reader: Reader) -> bool:
@@ -182,37 +170,13 @@ class Budget:
 
     def rest(self, reader: Reader) -> None:
         """Notes that `reader` parses nothing for now, even if it may: others need not wait for it."""
-        self._digested(reader)
+        if reader in self._digesting:
+            del self._digesting[reader]
+            self._wake()
 
     def welcomes(self) -> bool:
         """Returns whether a new connection could be read now."""
         return self._level == 0
-
-    def _digested(self, reader: Reader) -> None:
-        if self._digesting and self._digesting.pop(reader, self) is None:
-            self._wake()
-
-    def _was_read(self, reader: Reader) -> None:
-        """Puts `reader` at the end of the order in which a limit that stops all lets them resume."""
-        queue = self._reading[reader.has_stored]
-        if queue.pop(reader, self) is None:
-            queue[reader] = None
-            self._read.add(reader)
-
-    def _answer(self, reader: Reader, allowed: bool) -> bool:
-        self._place(reader, self._reading if allowed else self._waiting)
-        return allowed
-
-    def _place(self, reader: Reader, place: dict[bool, dict[Reader, None]] | None) -> None:
-        """Moves `reader` to `place`; a reader that is already there keeps its position."""
-        if place is not self._reading:
-            self._read.discard(reader)
-        for queues in (self._waiting, self._reading):
-            for has_stored, queue in queues.items():
-                if (queues is not place or has_stored != reader.has_stored) and queue:
-                    queue.pop(reader, None)
-        if place is not None:
-            place[reader.has_stored].setdefault(reader)
 
     def has_room(self, reader: Reader) -> bool:
         """Returns whether `reader` may receive more, also while its earlier bytes wait to be parsed."""
@@ -221,6 +185,15 @@ class Budget:
         if self.crowded:
             return next(iter(self._unfinished)) is reader or self._little(reader)
         return True
+
+    def _is_free(self, reader: Reader) -> bool:
+        """Returns whether `reader` reads already, nothing is used up, and it has nothing to parse: the usual case."""
+        return (
+            self.partial_bytes + self.pending < self._unfinished_share
+            and reader in self._reading
+            and reader.partial_bytes + reader.pending < self._connection
+            and reader not in self._digesting
+        )
 
     def _others(self) -> int:
         """Returns the bytes of all unfinished frames but the oldest, which always continues: its growth stops no connection."""
@@ -238,6 +211,17 @@ class Budget:
     def _full(self) -> bool:
         return self.pending > 0 and self._others() + self.pending >= self._arrivals
 
+    def _answer(self, reader: Reader, allowed: bool) -> bool:
+        """Notes that `reader` may read, or must wait; where it was already, it keeps its place."""
+        self._waiting[not reader.has_stored].pop(reader, None)
+        if allowed:
+            self._waiting[reader.has_stored].pop(reader, None)
+            self._reading[reader] = None
+        else:
+            self._reading.pop(reader, None)
+            self._waiting[reader.has_stored].setdefault(reader)
+        return allowed
+
     def _measure(self) -> None:
         """Stops reading connections when a limit is passed."""
         if not self._level and self.partial_bytes + self.pending < self._unknown_share:
@@ -245,24 +229,12 @@ class Budget:
         before, others = self._level, self._others()
         self._level = 2 if others + self.pending >= self._arrivals else 1 if others >= self._unknown_share else 0
         if self._level > before:
-            self._stop(has_stored=False)
-            if self._level == 2:
-                self._stop(has_stored=True)
-
-    def _stop(self, *, has_stored: bool) -> None:
-        """Stops the connections that may not read any more. First in line are those that hold few bytes, then those that had
-        resumed and were not read.
-        """
-        waiting, reading = self._waiting[has_stored], [*self._reading[has_stored]]
-        first = [reader for reader in reading if reader not in self._read]
-        few = [reader for reader in (*first, *waiting) if reader.partial_bytes + reader.pending <= FEW]
-        for reader in reading:
-            reader.pace()
-        self._waiting[has_stored] = {reader: None for reader in (*few, *first) if reader in waiting} | waiting
+            for reader in [each for each in self._reading if self._level == 2 or not each.has_stored]:
+                reader.pace()
+            for has_stored, waiting in self._waiting.items():
+                self._waiting[has_stored] = dict.fromkeys(sorted(waiting, key=lambda each: each.turn))
 
     def _wake(self) -> None:
-        if not (self._waiting[True] or self._waiting[False]):
-            return
         self._to_ask = {has_stored: len(queue) for has_stored, queue in self._waiting.items()}
         self._ask_soon()
 
@@ -272,19 +244,19 @@ class Budget:
             asyncio.get_running_loop().call_soon(self._pace_some)
 
     def _pace_some(self) -> None:
+        """Lets waiting connections resume, as many as there is room for what they may bring before they can be stopped."""
         self._waking = False
         if self._full():
             return
         if self.crowded:
             for reader in [*islice(self._unfinished, 1), *islice(self._digesting, 1)]:
                 reader.pace()
-        room = self._unknown_share - self._others()
-        # A few unknown ones first: the bytes of established ones that resume with them may use up the room.
-        for has_stored, most in ((False, max(1, room // READ) if room > 0 else 0), (True, ESTABLISHED_AT_ONCE)):
-            asked = list(islice(self._waiting[has_stored], min(most, self._to_ask[has_stored])))
+        most = max(1, (self._arrivals - self._others() - self.pending) // READ)
+        for has_stored, waiting in self._waiting.items():  # unknown ones first: established ones may use up the room
+            asked = [*islice(waiting, min(most, self._to_ask[has_stored]))]
             self._to_ask[has_stored] = self._to_ask[has_stored] - len(asked) if asked else 0
             for reader in asked:
-                self._waiting[has_stored].pop(reader, None)  # if it must still wait, it joins the end of the queue
+                waiting.pop(reader, None)  # if it must still wait, it joins the end of the queue
                 reader.pace()
         self._ask_soon()
 
@@ -298,58 +270,38 @@ class Growing(Protocol):
     """Bytes by which it has grown."""
 
     reserved: int
-    """Bytes that the budget keeps for it."""
+    """Bytes of these that the budget counts."""
 
 
 class Growth:
-    """The growth budget: a frame reserves one slice, then its maximum size at once. A frame that must wait gives up what it has
-    and starts over, so none waits for one that waits. First is the one whose connection has used the least CPU time.
+    """The growth budget. A frame for which there is no room gives up what it has grown to, and starts over once there is room for
+    all that a frame may become; first the one whose connection has used the least CPU time. One always fits.
     """
 
     def __init__(self, size: int, most: int) -> None:
         """`most`: the maximum size of one frame; `size`: the budget of all frames. Both in bytes."""
-        first = size // FIRST_SHARE
-        self._steps = min(SLICE, first), min(most, size - first)
-        self._free = [first, size - first]
-        self._waiting: tuple[_Waiting, _Waiting] = [], []
+        self._size = size
+        self._most = most
+        self._waiting: list[tuple[float, int, Growing, Callable[[], None]]] = []  # by use, and a number
         self._order = itertools.count()
         self.used = 0
-        """Bytes that are reserved."""
 
     def reserve(self, frame: Growing, go_on: Callable[[], None]) -> bool:
         """Returns whether `frame` may hold the bytes to which it has grown. If not, `go_on` is called once it may start over."""
-        step = int(frame.grown > SLICE)
-        if frame.reserved >= self._steps[step]:
+        others = self.used - frame.reserved
+        if not others or others + frame.grown <= self._size:
+            self.used, frame.reserved = others + frame.grown, frame.grown
             return True
-        self.shrink(frame, 0)
-        if not self._waiting[step] and self._take(frame, step):
-            return True
-        heapq.heappush(self._waiting[step], (frame.account.used, next(self._order), frame, go_on))
+        self.release(frame)
+        heapq.heappush(self._waiting, (frame.account.used, next(self._order), frame, go_on))
         return False
 
-    def shrink(self, frame: Growing, to: int) -> None:
-        """Gives back what is reserved for `frame` beyond `to` bytes."""
-        if (freed := frame.reserved - to) <= 0:
-            return
-        step = int(frame.reserved > self._steps[0])
-        frame.reserved = to
-        self.used -= freed
-        self._free[step] += freed
-        waiting = self._waiting[step]
-        while waiting and (waiting[0][2].abandoned or self._take(waiting[0][2], step)):
-            _, _, first, go_on = heapq.heappop(waiting)
+    def release(self, frame: Growing) -> None:
+        """Gives back what `frame` holds, and lets the first frame that waits start over if there is room for it."""
+        self.used -= frame.reserved
+        frame.reserved = 0
+        while self._waiting and (not self.used or self.used + self._most <= self._size):
+            _, _, first, go_on = heapq.heappop(self._waiting)
             if not first.abandoned:
                 go_on()
-
-    def _take(self, frame: Growing, step: int) -> bool:
-        wanted = self._steps[step]
-        if self._free[step] < wanted:
-            return False
-        self._free[step] -= wanted
-        self.used += wanted
-        frame.reserved = wanted
-        return True
-
-
-_Waiting = list[tuple[float, int, Growing, Callable[[], None]]]
-"""A heap: what a frame's connection has used, a number, the frame, what to call when it has its bytes."""
+                return

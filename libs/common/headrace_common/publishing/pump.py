@@ -179,8 +179,6 @@ class Pump:
     def _make_some(self, frame: InFlightFrame, cycle: Cycle, until: float) -> bool:
         """Moves parts of a frame into the cycle until it is full, or the time `until`. Returns whether these were its last."""
         while frame.make(until, self._clock, self._may_grow, self._log):
-            if frame.made and frame.reserved > frame.grown:  # it grows no more
-                self._growth.shrink(frame, frame.grown)
             if cycle.add_some(frame):
                 return True
             if cycle.full or self._clock() >= until:
@@ -281,7 +279,7 @@ class Pump:
                 continue
             whole = frame.exhausted and not frame.made
             if whole:
-                self._growth.shrink(frame, 0)
+                self._growth.release(frame)
                 del self._pending[frame]
             frame.listener.stored(frame.ticket, frame.built, whole)
 
@@ -320,7 +318,7 @@ class Pump:
         frame.abandoned = True
         frame.made.clear()
         frame.finish()
-        self._growth.shrink(frame, 0)
+        self._growth.release(frame)
         if frame.waits:
             self._queue.done(frame)
         self._made()
