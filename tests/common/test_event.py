@@ -184,12 +184,12 @@ class TestLot:
         records = [encode(b"%d" % number * (size // 5), [("k", b"v")] * 2) for number, size in enumerate(sizes)]
         for number, record in enumerate(records):
             assert batch.add(record, _Owner(1_700_000_000_000 + number * 7 % 5000))  # type: ignore[arg-type]
-        assert batch.records == records
+        assert [record for record, _ in batch.pairs()] == records
         batch.sealed()
-        assert batch.records == records
+        assert [record for record, _ in batch.pairs()] == records
         assert len(batch) == len(records)
         batch.doubt()
-        assert [decode(record)[0] for record in batch.records] == [decode(record)[0] for record in records]
+        assert [decode(record)[0] for record, _ in batch.pairs()] == [decode(record)[0] for record in records]
 
     def test_what_waits_for_kafka_is_held_compressed(self) -> None:
         tracemalloc.start()

@@ -249,7 +249,7 @@ async def test_nobody_saves_up_turns_or_keeps_a_debt(scheduler: Scheduler) -> No
     spend(scheduler, kept, QUANTUM, done=False)
     assert scheduler.rank(kept)[0] >= floor - 2 * TIME_SLICE  # beyond its quantum others come first
     spend(scheduler, rested, 1.0)
-    scheduler.enter(rested, rested=False)
+    scheduler.enter(rested)
     assert rested.used <= floor + DEBT
 
 

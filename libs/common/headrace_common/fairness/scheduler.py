@@ -209,11 +209,10 @@ class Scheduler:
         """
         return Account(self._floor + DEBT)
 
-    def enter(self, account: Account, *, rested: bool = True) -> None:
-        """Lets a connection take part again: it has long work. `rested`: it had none before."""
+    def enter(self, account: Account) -> None:
+        """Lets a connection take part again: it has long work, and had none before."""
         if not account.spent:
-            least = self._floor - QUANTUM if rested else self._floor
-            account.used = min(max(account.used, least), self._floor + DEBT)
+            account.used = min(max(account.used, self._floor - QUANTUM), self._floor + DEBT)
             account.place = next(self._numbers)
 
     def rank(self, account: Account) -> Rank:

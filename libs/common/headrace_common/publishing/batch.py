@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,31 +38,16 @@ class Batch:
         self.topic = topic
         self.partition = partition
         self.owners: list[InFlightFrame] = []
-        self._unbuilt: list[bytes] = []  # while there is no builder
         self._limit = limit
-        self._builder: BatchBuilder | None = BatchBuilder()
+        self._builder = BatchBuilder()
         self._in_doubt = False
 
     def __len__(self) -> int:
         return len(self.owners)
 
-    @property
-    def records(self) -> list[bytes]:
-        """The records, as a new list, unpacked: they are seldom needed again, and would otherwise take five times as many
-        bytes in a sealed batch.
-        """
-        return self._unbuilt if self._builder is None else self._builder.events()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the batch: before compression until it is sealed, compressed afterwards."""
-        return 0 if self._builder is None else self._builder.size()
-
     def add(self, record: bytes, owner: InFlightFrame) -> bool:
         """Adds a record. Returns False when it does not fit."""
-        builder = self._builder
-        assert builder is not None
-        if not builder.add(record, owner.received_ms, self._limit):
+        if not self._builder.add(record, owner.received_ms, self._limit):
             return False
         self.owners.append(owner)
         return True
@@ -71,18 +56,12 @@ class Batch:
         """Adds records of one owner from `parts[start]` on. Returns the index of the first part that is a reject or does
         not fit.
         """
-        builder = self._builder
-        assert builder is not None
-        end = builder.extend(parts, start, owner.received_ms, self._limit)
+        end = self._builder.extend(parts, start, owner.received_ms, self._limit)
         self.owners += [owner] * (end - start)
         return end
 
     def sealed(self) -> BatchBuilder:
-        """Returns the records as a sealed batch; recompressed only when they have changed."""
-        if self._builder is None:
-            stamps = (owner.received_ms for owner in self.owners)
-            self._builder = builder_of(zip(self._unbuilt, stamps, strict=True))
-            self._unbuilt = []
+        """Returns the records as a sealed batch."""
         self._builder.seal()
         return self._builder
 
@@ -91,12 +70,12 @@ class Batch:
         if self._in_doubt:
             return 0
         self._in_doubt = True
-        self._replace(zip(map(republished, self.records), self.owners, strict=True))
+        self._fill([(republished(record), owner) for record, owner in self.pairs()])
         return len(self)
 
     def pairs(self) -> list[tuple[bytes, InFlightFrame]]:
         """Returns each record with its frame."""
-        return list(zip(self.records, self.owners, strict=True))
+        return list(zip(self._builder.events(), self.owners, strict=True))
 
     def halves(self) -> Iterator[Batch]:
         """Splits this batch in two; the halves are in doubt if it is."""
@@ -104,14 +83,13 @@ class Batch:
         for span in (slice(middle), slice(middle, None)):
             half = Batch(self.topic, self.partition, UNLIMITED)
             half._in_doubt = self._in_doubt
-            half._replace(pairs[span])
+            half._fill(pairs[span])
             yield half
 
-    def _replace(self, pairs: Iterable[tuple[bytes, InFlightFrame]]) -> None:
-        kept = list(pairs)
-        self._unbuilt = [record for record, _ in kept]
-        self.owners = [owner for _, owner in kept]
-        self._builder = None
+    def _fill(self, pairs: list[tuple[bytes, InFlightFrame]]) -> None:
+        """Replaces the records."""
+        self.owners = [owner for _, owner in pairs]
+        self._builder = builder_of((record, owner.received_ms) for record, owner in pairs)
 
 
 @dataclass(eq=False, slots=True)
@@ -134,11 +112,8 @@ class Cycle:
     """The next part did not fit, or waits for the next cycle."""
 
     def add_some(self, owner: InFlightFrame) -> bool:
-        """Moves the parts that a frame has made here, as far as they fit. Returns whether these were its last.
-
-        Keeps one back until the frame has made more or ends: its end shows with its last part.
-        """
-        batch, parts, at = self.batch, owner.made if owner.exhausted else owner.made[:-1], 0
+        """Moves the parts that a frame has made here, as far as they fit. Returns whether these were its last."""
+        batch, parts, at = self.batch, owner.made, 0
         assert batch is not None
         if len(parts) == 1 and type(part := parts[0]) is bytes and batch.add(part, owner):  # the usual small frame
             at = 1
@@ -153,11 +128,11 @@ class Cycle:
             self.rejects.append((owner, part))
             self.reject_bytes += len(part) + REJECT_OVERHEAD
             at += 1
-        whole = owner.exhausted and at == len(owner.made)
+        whole = owner.exhausted and at == len(parts)
         if at or whole:
             self.frames[owner] = None
             owner.built += at
-            del owner.made[:at]
+            del parts[:at]
         self.whole = self.whole or whole
         return whole
 

@@ -12,7 +12,7 @@ from typing import Final
 from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import Log
-from headrace_common.record.event import Part, Reject
+from headrace_common.record.event import Part
 from headrace_common.session.interface import SMALL_PARTS, Frame, Run, Ticket
 
 NO_DEADLINE: Final = float("inf")
@@ -44,29 +44,14 @@ class InFlightFrame:
     """A frame on its way to Kafka. Times are those of the event loop, in seconds."""
 
     __slots__ = (
-        "abandoned",
-        "account",
-        "built",
-        "deadline",
-        "exhausted",
-        "frame",
-        "grown",
-        "kept",
-        "listener",
-        "made",
-        "received_ms",
-        "reserved",
-        "runs",
-        "small",
-        "submitted",
-        "ticket",
-        "waits",
+        "abandoned", "account", "built", "deadline", "exhausted", "frame", "grown", "listener", "made", "received_ms",
+        "reserved", "runs", "small", "submitted", "ticket", "waits",
     )  # fmt: skip
 
     def __init__(self, frame: Frame, listener: DeliveryListener, submitted: float, deadline: float) -> None:
         """`deadline`: when the frame is abandoned; `NO_DEADLINE`: never."""
         self.frame = frame  # until all of its parts are made: see `finish`
-        self.ticket, self.kept = frame.ticket, frame.kept
+        self.ticket = frame.ticket
         self.listener, self.account = listener, listener.account
         self.submitted = submitted
         self.received_ms = frame.received_ms  # the time of its records
@@ -80,39 +65,22 @@ class InFlightFrame:
         self.waits = False  # for memory
         self.grown = self.reserved = 0
 
-    def make_all(self, log: Log) -> bool:
-        """Makes all parts of a small frame. Returns False if it takes more work than its size suggests: it is not small then, and
-        keeps what is made.
-        """
-        made, runs = self.made, self.frame.runs()
-        try:
-            for part in runs:
-                if isinstance(part, list):
-                    made += part
-                elif not isinstance(part, int):
-                    made.append(part)
-                if isinstance(part, int) or len(made) > SMALL_PARTS:
-                    self.small, self.runs = False, runs
-                    return False
-        except Exception as error:
-            made.append(self._spoiled(error, log))
-        self.exhausted = True  # it is small, and keeps what it has
-        return True
-
     def make(
         self, until: float, clock: Callable[[], float], may_grow: Callable[[InFlightFrame], bool], log: Log
     ) -> bool:
-        """Makes some of its next parts, until the time `until` at most, and notes if there are no more. Returns False if it has
-        to wait for memory: it starts over then, and holds nothing.
+        """Makes some of its next parts, until the time `until` at most, and notes if there are no more: of a small frame all. One
+        that takes more work than its size suggests is not small from then on. Returns False if it has to wait for memory: it
+        starts over then, and holds nothing.
         """
         if self.exhausted:
             return True
-        if self.runs is None:
-            self.runs = self.frame.runs()
-        made, before = self.made, len(self.made)
+        made, most = self.made, len(self.made) + (SMALL_PARTS if self.small else LOOK_PARTS)
         try:
+            if self.runs is None:
+                self.runs = self.frame.runs()
             for part in self.runs:
                 if isinstance(part, int):
+                    self.small = False
                     self.grown += part
                     if part and not may_grow(self):
                         self.runs, self.grown = None, 0
@@ -122,19 +90,18 @@ class InFlightFrame:
                     continue
                 if isinstance(part, list):
                     made += part
+                    is_much = True
                 else:
                     made.append(part)
-                if len(made) - before >= LOOK_PARTS or isinstance(part, list) or len(part) >= LARGE:
+                    is_much = len(part) >= LARGE
+                if len(made) > most or (is_much and not self.small):
+                    self.small = False
                     return True
-        except Exception as error:
-            made.append(self._spoiled(error, log))  # after the parts that were made before
+        except Exception as error:  # the whole frame, as received, takes the place of its remaining parts
+            log.exception("building a frame's events failed", ticket=self.ticket)
+            made.append(self.frame.spoiled(f"{type(error).__name__}: {error}"))
         self.finish()
         return True
-
-    def _spoiled(self, error: Exception, log: Log) -> Reject:
-        """Returns the whole frame, as received, as what replaces its remaining parts after a bug in Headrace."""
-        log.exception("building a frame's events failed", ticket=self.ticket)
-        return self.frame.spoiled(f"{type(error).__name__}: {error}")
 
     def finish(self) -> None:
         """Notes that there are no more parts, and drops the bytes of the message: the frame may wait for Kafka for minutes."""
@@ -151,12 +118,12 @@ class FrameQueue:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._behind: dict[Account, deque[InFlightFrame]] = {}
-        self._small: deque[InFlightFrame] = deque()
+        self.small: deque[InFlightFrame] = deque()
         self._long: list[tuple[float, int, int, InFlightFrame]] = []  # a heap, by their accounts' rank
         self._numbers = itertools.count()
 
     def __bool__(self) -> bool:
-        return bool(self._small or self._long)
+        return bool(self.small or self._long)
 
     def add(self, frame: InFlightFrame) -> None:
         """Queues a frame after the other frames of its connection."""
@@ -167,59 +134,44 @@ class FrameQueue:
         else:
             behind.append(frame)
 
-    def enter(self, frame: InFlightFrame, *, rested: bool = True) -> None:
-        """Queues a frame that is the first of its connection, as one that has come now. `rested`: see `Scheduler.enter`."""
-        if frame.small:
-            self._small.append(frame)
-        else:
-            self._scheduler.enter(frame.account, rested=rested)
-            self.put(frame)
+    def enter(self, frame: InFlightFrame) -> None:
+        """Queues a frame that is the first of its connection, as one that has come now."""
+        if not frame.small:
+            self._scheduler.enter(frame.account)
+        self.put(frame)
 
     def put(self, frame: InFlightFrame) -> None:
         """Queues a frame that is the first of its connection."""
         if frame.small:
-            self._small.append(frame)
+            self.small.append(frame)
         else:
             heapq.heappush(self._long, (*self._scheduler.rank(frame.account), next(self._numbers), frame))
 
-    def small(self) -> InFlightFrame | None:
-        """Returns the small frame that has come first."""
-        while self._small:
-            if not (frame := self._small[0]).abandoned:
-                return frame
-            self.done(self._small.popleft())
-        return None
-
     def long(self) -> InFlightFrame | None:
         """Returns the frame, of those that are not small, whose connection has used the least CPU time."""
-        while self._long:
-            if not (frame := self._long[0][-1]).abandoned:
-                return frame
-            self.done(heapq.heappop(self._long)[-1])
-        return None
-
-    def take_small(self) -> None:
-        """Removes the frame that `small` returns. It is the first of its connection until `done` is called for it."""
-        self._small.popleft()
+        return self._long[0][-1] if self._long else None
 
     def take_long(self) -> None:
-        """Removes the frame that `long` returns, like `take_small`."""
+        """Removes the frame that `long` returns. It is the first of its connection until `done` is called for it."""
         heapq.heappop(self._long)
 
     def done(self, frame: InFlightFrame) -> None:
         """Queues the next frame of a connection whose first one is not in a line any more."""
         behind = self._behind[frame.account]
-        while behind:
-            if not (following := behind.popleft()).abandoned:
-                self.put(following)
-                return
-        del self._behind[frame.account]
+        if behind:
+            self.put(behind.popleft())
+        else:
+            del self._behind[frame.account]
 
     def drop_abandoned(self) -> None:
         """Removes the frames that were abandoned, which would else be held until their turn comes."""
-        gone = [frame for frame in (*self._small, *(entry[-1] for entry in self._long)) if frame.abandoned]
-        self._small = deque(frame for frame in self._small if not frame.abandoned)
-        self._long = [entry for entry in self._long if not entry[-1].abandoned]
-        heapq.heapify(self._long)
-        for frame in gone:
-            self.done(frame)
+        for behind in self._behind.values():
+            living = [frame for frame in behind if not frame.abandoned]
+            behind.clear()
+            behind.extend(living)
+        first, self.small, self._long = [*self.small, *(entry[-1] for entry in self._long)], deque(), []
+        for frame in first:
+            if frame.abandoned:
+                self.done(frame)
+            else:
+                self.put(frame)

@@ -141,7 +141,7 @@ class Pump:
         """Asks for slices to make records of frames that wait, while a cycle collects them."""
         if self._cycle is None or self._cycle.full:
             return
-        if self._small.entry is None and self._queue.small() is not None:
+        if self._small.entry is None and self._queue.small:
             self._scheduler.ask(self._small)
         if (frame := self._queue.long()) is not None:
             self._long.account = frame.account
@@ -150,13 +150,15 @@ class Pump:
     def _make_small(self, until: float) -> None:
         """Moves small frames into the cycle, one of each connection in turn, for a slice."""
         queue, clock, cycle = self._queue, self._clock, self._cycle
-        while cycle is not None and not cycle.full and (frame := queue.small()) is not None:
-            if not (frame.exhausted or frame.make_all(self._log)):
-                queue.take_small()
-                queue.enter(frame)
-                continue
-            if cycle.add_some(frame):
-                queue.take_small()
+        while cycle is not None and not cycle.full and queue.small:
+            frame = queue.small[0]
+            frame.make(until, clock, self._may_grow, self._log)
+            if not frame.small:
+                queue.small.popleft()
+                if not frame.waits:
+                    queue.enter(frame)
+            elif cycle.add_some(frame):
+                queue.small.popleft()
                 queue.done(frame)
             if clock() >= until:
                 break
@@ -168,22 +170,17 @@ class Pump:
         if cycle is None or cycle.full or (frame := queue.long()) is None:
             return
         queue.take_long()
-        whole = self._make_some(frame, cycle, until)
+        whole = False
+        while frame.make(until, self._clock, self._may_grow, self._log):
+            whole = cycle.add_some(frame)
+            if whole or cycle.full or self._clock() >= until:
+                break
         self._scheduler.charge(frame.account, done=whole or frame.waits)
         if whole:
             queue.done(frame)
         elif not frame.waits:
             queue.put(frame)
         self._made()
-
-    def _make_some(self, frame: InFlightFrame, cycle: Cycle, until: float) -> bool:
-        """Moves parts of a frame into the cycle until it is full, or the time `until`. Returns whether these were its last."""
-        while frame.make(until, self._clock, self._may_grow, self._log):
-            if cycle.add_some(frame):
-                return True
-            if cycle.full or self._clock() >= until:
-                break
-        return False
 
     def _made(self) -> None:
         """Lets the cycle leave, or collect more."""
@@ -202,7 +199,7 @@ class Pump:
 
     def _goes_on(self, frame: InFlightFrame) -> None:
         frame.waits = False
-        self._queue.enter(frame, rested=False)
+        self._queue.enter(frame)
         self._ask()
 
     def _wake(self) -> None:
