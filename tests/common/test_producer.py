@@ -117,28 +117,6 @@ async def test_batches_for_one_broker_share_a_request() -> None:
     assert {sent.identity[1] for sent in broker.sent} <= set(range(EPOCHS))
 
 
-@pytest.mark.parametrize("trouble", [None, OSError("away"), AssertionError("a bug")], ids=repr)
-async def test_a_client_that_is_stuck_is_made_again_if_it_can(
-    monkeypatch: pytest.MonkeyPatch, trouble: Exception | None
-) -> None:
-    """Only a restart would help else, which no probe asks for; a bug of aiokafka's ended the pump, and the service with it."""
-    broker = FakeBroker()
-    producer, other = producer_of(broker), FakeClient(broker)
-    former, broker.leader = producer._client, -1
-
-    async def bootstrap() -> None:
-        broker.leader = 1
-        if trouble is not None:
-            raise trouble
-
-    other.bootstrap = bootstrap  # type: ignore[method-assign]
-    monkeypatch.setattr(module, "RENEW_TIME", 0.0)
-    monkeypatch.setattr(module, "make_client", lambda settings: other)
-    deadline = asyncio.get_running_loop().time() + PATIENCE
-    await producer.store(TopicPartition("t", 0), builder_of([(event(0), 1)]), deadline)
-    assert producer._client is (former if trouble else other)
-
-
 async def test_a_start_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     client = FakeClient(FakeBroker())
     client.bootstrap = asyncio.Event().wait  # type: ignore[assignment,method-assign]

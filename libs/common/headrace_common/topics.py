@@ -16,14 +16,7 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import (
-    InvalidPartitionsError,
-    InvalidReplicationFactorError,
-    KafkaError,
-    LeaderNotAvailableError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-)
+from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 
 from headrace_common.kafka.client import check, client_arguments, explain, topic_settings
 from headrace_common.kafka.plan import HOUR_MS, NO_LIMIT, TopicPlan
@@ -39,14 +32,6 @@ _RAISED: Final = ("retention.ms", "retention.bytes", "max.message.bytes", "min.i
 _TOPIC_OVERRIDE: Final = 1  # config_source of DescribeConfigs: set on the topic itself
 ENSURE_PAUSE: Final = 0.1
 """Seconds between two tries."""
-
-SETTLING: Final = (
-    InvalidPartitionsError,
-    InvalidReplicationFactorError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-)
-"""Errors that pass while brokers start, or do not all know a topic or its partitions yet."""
 
 
 def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
@@ -104,8 +89,8 @@ def _below(current: int, wanted: int) -> bool:
 async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = BOUND) -> list[str]:
     """Makes the topics meet the settings and waits until every partition has a leader. Returns a line for each change.
 
-    Waits for the brokers at most `bound` seconds, longer only inside a request. Raises `DeliveryError` if the brokers do not
-    answer, refuse, or cannot hold the replicas; `ConfigError` if the CA cannot be read.
+    Tries it for `bound` seconds, longer only inside a request: brokers start, or do not all know a topic yet. Raises
+    `DeliveryError` if they do not answer, refuse, or cannot hold the replicas; `ConfigError` if the CA cannot be read.
     """
     deadline = time.monotonic() + bound
     planned = plans(kafka, topics)
@@ -120,8 +105,6 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
             return [*done]
         except (KafkaError, OSError, TimeoutError, AttributeError) as error:
             # AttributeError: aiokafka uses the controller's node before it knows which one that is.
-            if isinstance(error, KafkaError) and not error.retriable and not isinstance(error, SETTLING):
-                raise DeliveryError(explain(error), DeliveryPolicy.REFUSED) from error
             if time.monotonic() >= deadline:
                 raise DeliveryError(
                     f"Kafka at {kafka.bootstrap_servers} did not do it within {bound:.0f} s: {explain(error)}",

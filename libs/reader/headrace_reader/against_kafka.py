@@ -10,7 +10,7 @@ import duckdb
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, for_code
-from headrace_common.kafka.client import CONNECT_TROUBLE, client_arguments, explain, make_consumer, start
+from headrace_common.kafka.client import client_arguments, explain, make_consumer, start
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
@@ -47,11 +47,10 @@ def held(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[in
 
     Raises `CommandError` if Kafka does not answer.
     """
-    with CONNECT_TROUBLE.told():
-        try:
-            return asyncio.run(_held(settings, sorted(topics)))
-        except (KafkaError, OSError) as error:
-            raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
+    try:
+        return asyncio.run(_held(settings, sorted(topics)))
+    except (KafkaError, OSError) as error:
+        raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
 
 
 async def _held(settings: KafkaSettings, topics: list[str]) -> dict[Place, tuple[int, int]]:
@@ -121,7 +120,7 @@ def contents(settings: KafkaSettings, lake: LakeAddress | str) -> list[Row]:
 
     A record without a row is a matter of the proof. Raises `CommandError` if Kafka does not answer.
     """
-    with connect(lake) as connection, CONNECT_TROUBLE.told():
+    with connect(lake) as connection:
         try:
             compared, wrong = asyncio.run(_differing(settings, connection))
         except (KafkaError, OSError) as error:

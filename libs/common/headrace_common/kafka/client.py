@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partialmethod
 from typing import Any, Final
@@ -82,38 +82,26 @@ AIOKafkaClient._metadata_update = look
 
 
 class _ConnectTrouble(logging.Filter):
-    """Learns from aiokafka's log why a connection failed: its exception only says that no attempt succeeded.
-
-    While `silent` is set, the caller logs the failure itself, and aiokafka's line for each attempt is dropped.
+    """Learns from aiokafka's log why a connection failed: its exception only says that no attempt succeeded. Drops these lines,
+    one for each attempt: whoever needed the connection says why it has none.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.reason = ""
-        self.silent = 0
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        if str(record.msg).startswith("Unable connect to") and isinstance(record.args, tuple) and record.args:
-            error = record.args[-1]
-            if isinstance(error, ConnectionRefusedError):
-                self.reason = "it refuses connections"
-            elif isinstance(error, TimeoutError):
-                self.reason = "it does not answer"
-            else:
-                self.reason = str(error) or type(error).__name__
-            return not self.silent
-        return True
-
-    @contextlib.contextmanager
-    def told(self) -> Iterator[None]:
-        """Drops aiokafka's lines inside the block: the caller reports failures itself."""
-        self.reason = ""
-        self.silent += 1
-        try:
-            yield
-        finally:
-            self.silent -= 1
+        if not (str(record.msg).startswith("Unable connect to") and isinstance(record.args, tuple) and record.args):
+            return True
+        error = record.args[-1]
+        if isinstance(error, ConnectionRefusedError):
+            self.reason = "it refuses connections"
+        elif isinstance(error, TimeoutError):
+            self.reason = "it does not answer"
+        else:
+            self.reason = str(error) or type(error).__name__
+        return False
 
 
 CONNECT_TROUBLE: Final = _ConnectTrouble()
@@ -229,8 +217,7 @@ async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[To
     """
     admin = AIOKafkaAdminClient(**client_arguments(settings))
     try:
-        with CONNECT_TROUBLE.told():
-            await admin.start()
+        await admin.start()
         names = [settings.events_topic, settings.quarantine_topic, *also]
         found = {entry["topic"]: entry for entry in await admin.describe_topics(names)}
         brokers = len((await admin.describe_cluster())["brokers"])

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from secrets import randbelow
@@ -31,8 +31,8 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.structs import TopicPartition
 
-from headrace_common.kafka.client import CONNECT_TROUBLE, InvalidRecordError, explain, make_client
-from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.kafka.client import InvalidRecordError, explain, make_client
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
 
 EPOCHS: Final = 2**15 - 1
@@ -51,9 +51,6 @@ REQUEST_BYTES: Final = 16 << 20
 
 TURNS: Final = 2
 """Turns of the loop in which pumps that have heard an answer hand over their next batches, which then share a request."""
-
-RENEW_TIME: Final = 60.0
-"""Seconds without a stored batch after which a failure makes the client again: aiokafka's may be stuck."""
 
 CLOSE_TIME: Final = 2.0
 """Seconds that the client may take to close its connections."""
@@ -141,13 +138,11 @@ class Producer:
         self._clock = self._loop.time
         self._client: Any = None
         self._lanes: defaultdict[TopicPartition, _Lane] = defaultdict(_Lane)
-        self._waiting: defaultdict[int, list[_Waiting]] = defaultdict(list)
+        self._waiting: defaultdict[int, deque[_Waiting]] = defaultdict(deque)
         self._carriers: dict[int, asyncio.Task[None]] = {}
         self._answered: dict[int, asyncio.Future[None]] = {}
         self._throttled_until = 0.0
         self._trouble = "no answer"
-        self._topics: Sequence[str] = ()
-        self._renewed = self._clock()  # or has stored
 
     async def open(self, topics: Sequence[str]) -> None:
         """Connects to Kafka, and learns the leaders of these topics, within KAFKA__REQUEST_TIMEOUT. Raises `DeliveryError` if
@@ -155,10 +150,9 @@ class Producer:
         """
         client = make_client(self._settings)
         try:
-            with CONNECT_TROUBLE.told():
-                async with asyncio.timeout(self._settings.request_timeout):
-                    await client.bootstrap()
-                    await client.set_topics(topics)
+            async with asyncio.timeout(self._settings.request_timeout):
+                await client.bootstrap()
+                await client.set_topics(topics)
         except BaseException as error:
             await _closed(client)
             if not isinstance(error, Exception):
@@ -166,14 +160,7 @@ class Producer:
             raise DeliveryError(
                 f"Kafka at {self._settings.bootstrap_servers}: {explain(error)}", DeliveryPolicy.RETRY
             ) from error
-        self._client, self._topics = client, topics
-
-    async def _renew(self) -> None:
-        """Makes the client again, if that can be done. Requests of the former one end without an answer."""
-        self._renewed, former = self._clock(), self._client
-        with contextlib.suppress(DeliveryError, ConfigError):
-            await self.open(self._topics)
-            await _closed(former)
+        self._client = client
 
     async def close(self) -> None:
         """Closes the connections. Batches under way stay in doubt."""
@@ -232,19 +219,14 @@ class Producer:
                         if not (in_doubt or is_lost):
                             lane.identity = identity
                         raise DeliveryError(self._trouble, policy, in_doubt=in_doubt) from error
-                    await self._look()
+                    await asyncio.wait(
+                        {self._client.force_metadata_update()}, timeout=LOOK_TIME
+                    )  # leaders may have moved
                 else:
-                    self._renewed = self._clock()
                     lane.identity, lane.sequence = identity, (lane.sequence + batch.record_count()) & LARGEST_SEQUENCE
                     return place
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
-
-    async def _look(self) -> None:
-        """Looks for leaders again; makes the client again after `RENEW_TIME` in which it has stored nothing."""
-        await asyncio.wait({self._client.force_metadata_update()}, timeout=LOOK_TIME)
-        if self._clock() - self._renewed > RENEW_TIME:
-            await self._renew()
 
     async def identify(self) -> tuple[int, int]:
         """Returns a new identity. Raises `KafkaError`."""
@@ -290,14 +272,10 @@ class Producer:
         """Takes the batches of the next request, in order. A batch that nobody waits for any more is dropped."""
         taken: list[_Waiting] = []
         size, waiting = 0, self._waiting[node]
-        for at, each in enumerate(waiting):
-            if size >= REQUEST_BYTES:
-                del waiting[:at]
-                return taken
-            if not each.place.done():
+        while waiting and size < REQUEST_BYTES:
+            if not (each := waiting.popleft()).place.done():
                 taken.append(each)
                 size += len(each.data)
-        waiting.clear()
         return taken
 
     async def _request(self, node: int, taken: Sequence[_Waiting]) -> None:

@@ -11,10 +11,9 @@ import math
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import quote_plus
-from weakref import WeakKeyDictionary
 
 from aiokafka import conn as connections
 from aiokafka.abc import AbstractTokenProvider
@@ -57,45 +56,31 @@ class SharedToken(AbstractTokenProvider):  # type: ignore[misc]
         self._fetch_time = fetch_time
         self._clock = clock
         self._token = ""
-        self._renew_at = self._ends_at = 0.0
-        self._fetching: asyncio.Task[None] | None = None
+        self._renew_at = 0.0
+        self._asking = asyncio.Lock()
 
     @override
     async def token(self) -> str:
-        """Returns a token that is valid now. Waits for the issuer, if that takes a new one.
-
-        Raises `TokenError`, but not while the last token is still valid.
-        """
-        if self._clock() >= self._renew_at:
-            if self._fetching is None:
-                self._fetching = asyncio.create_task(self._renew())
-            try:
-                await asyncio.shield(self._fetching)
-            except TokenError:
-                if self._clock() >= self._ends_at:
-                    raise
-        return self._token
+        """Returns a token that is valid now. Waits for the issuer, if that takes a new one. Raises `TokenError`."""
+        async with self._asking:
+            if (asked := self._clock()) >= self._renew_at:
+                try:
+                    async with asyncio.timeout(self._fetch_time):
+                        self._token, life = await self._fetch()
+                except Exception as error:
+                    late = f"no answer within {self._fetch_time:g} s"
+                    why = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+                    await asyncio.sleep(TOKEN_PAUSE)
+                    raise TokenError(f"no token from {self._issuer}: {' '.join(why.split())[:300]}") from None
+                self._renew_at = asked + RENEWED * life
+            return self._token
 
     async def refused(self, words: bytes) -> TokenError:
         """Returns the error of a broker that does not accept the last token. The next connection asks for another one."""
-        self._renew_at = self._ends_at = 0.0
+        self._renew_at = 0.0
         await asyncio.sleep(TOKEN_PAUSE)
         said = " ".join(words.decode(errors="replace").split())[:200]
         return TokenError(f"the broker does not accept the token from {self._issuer}: {said}")
-
-    async def _renew(self) -> None:
-        try:
-            asked = self._clock()
-            async with asyncio.timeout(self._fetch_time):
-                self._token, life = await self._fetch()
-            self._renew_at, self._ends_at = asked + RENEWED * life, asked + life
-        except Exception as error:
-            late = f"no answer within {self._fetch_time:g} s"
-            why = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-            await asyncio.sleep(TOKEN_PAUSE)
-            raise TokenError(f"no token from {self._issuer}: {' '.join(why.split())[:300]}") from None
-        finally:
-            self._fetching = None
 
 
 async def _ask(settings: KafkaSettings) -> tuple[str, float]:
@@ -151,17 +136,16 @@ class _Authenticator(connections.OAuthAuthenticator):  # type: ignore[misc]
 
 connections.OAuthAuthenticator = _Authenticator
 
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[KafkaSettings, SharedToken]] = WeakKeyDictionary()
-
 
 def shared_token(settings: KafkaSettings) -> SharedToken:
     """Returns the token that all clients with these settings share. Call it inside the event loop. Raises `ConfigError`."""
-    known = _shared.setdefault(asyncio.get_running_loop(), {})
-    if settings not in known:
-        fetch_time = min(FETCH_TIME, settings.request_timeout)
-        if settings.by_iam:
-            known[settings] = SharedToken("AWS's signer", msk.signer(fetch_time), fetch_time)
-        else:
-            endpoint_tls(settings)
-            known[settings] = SharedToken(settings.oauth_endpoint, partial(_ask, settings), fetch_time)
-    return known[settings]
+    return _shared(settings, asyncio.get_running_loop())
+
+
+@lru_cache
+def _shared(settings: KafkaSettings, _: asyncio.AbstractEventLoop) -> SharedToken:
+    fetch_time = min(FETCH_TIME, settings.request_timeout)
+    if settings.by_iam:
+        return SharedToken("AWS's signer", msk.signer(fetch_time), fetch_time)
+    endpoint_tls(settings)
+    return SharedToken(settings.oauth_endpoint, partial(_ask, settings), fetch_time)
