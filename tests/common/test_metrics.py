@@ -10,7 +10,7 @@ from headrace_common.operations.metrics import Catalogue, ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Reason, RecordFault
 from headrace_lake.upkeep.metrics import TASKS, LakeMetrics
-from headrace_logjam.metrics import ClientRefusal, LogjamMetrics
+from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.session import SAID
 from headrace_segment.metrics import SegmentMetrics
 
@@ -56,7 +56,6 @@ def named_ends() -> set[str]:
         ("connections_closed", {*named_ends(), "deaf", "handshake"}),
         ("limit_hits", {*named_limits(), "SEGMENT__SEGMENTS", "SEGMENT__WRITERS"}),
         ("logjam_answers", set(SAID.values())),
-        ("logjam_refused", {refusal.value for refusal in ClientRefusal}),
     ],
 )
 def test_each_value_is_there_from_the_start(name: str, values: set[str]) -> None:

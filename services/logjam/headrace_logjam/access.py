@@ -79,10 +79,5 @@ class Access(AsyncioAuthenticator):
 
     @override
     async def handle_zap_message(self, msg: list[bytes]) -> None:
-        if self.stopping:
-            return
-        try:
+        if not self.stopping:
             await super().handle_zap_message(msg)
-        except Exception:  # a bug: it would end the task that answers, and nobody would come in any more
-            self.log.exception("judging a client failed")
-            self._send_zap_reply(msg[1], b"500", b"internal")

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from headrace_common.operations.metrics import Catalogue
-
-
-class ClientRefusal(StrEnum):
-    """Why a client may not connect. A closed list: it is a metric label."""
-
-    ACCESS = "access"  # LOGJAM__ALLOW, or LOGJAM__CURVE_CLIENTS
-    HANDSHAKE = "handshake"  # not ZeroMQ's, another mechanism, or later than LIMITS__HANDSHAKE_TIME
-    CONNECTIONS = "connections"  # LIMITS__CONNECTIONS are there
 
 
 class LogjamMetrics:
@@ -36,8 +26,6 @@ class LogjamMetrics:
         )
         self.refused = catalogue.counter(
             "logjam_refused",
-            "Clients that Logjam's sockets refused, by reason: access (LOGJAM__ALLOW or LOGJAM__CURVE_CLIENTS), handshake (it "
-            "does not speak ZeroMQ, or not CURVE where there are keys, or is too slow), connections (LIMITS__CONNECTIONS).",
-            ("why",),
-            tuple(ClientRefusal),
+            "Clients that Logjam's sockets refused: LOGJAM__ALLOW or LOGJAM__CURVE_CLIENTS does not name them, or they do not "
+            "speak ZeroMQ, or not CURVE where there are keys.",
         )

@@ -2,16 +2,8 @@
 
 libzmq bounds a frame, and the number of whole messages that it keeps for a client. It bounds neither the frames of one message
 nor what all clients send together, and gives nothing of a message before it is whole. So what the TCP connection of a client has
-received is compared with what was delivered to us: libzmq holds the difference.
-
-==================================================  ==============================================================
-bytes held                                          at most
-==================================================  ==============================================================
-of all clients                                      LIMITS__PROCESS_BUDGET, and `each` of every client
-by the process, once clients hold a part that can   twice LIMITS__PROCESS_BUDGET, and `each` and `CONNECTION` of every
-be so much in memory (`AMPLIFIED`)                  client
-==================================================  ==============================================================
-
+received is compared with what was delivered to us: libzmq holds the difference. All clients may hold LIMITS__PROCESS_BUDGET, and
+`CLIENT` each; the process may have twice as much memory, once they hold a part of the budget that can be so much (`AMPLIFIED`).
 Above that those who hold most are disconnected, until half is left.
 """
 
@@ -19,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import fcntl
 import resource
 import socket
@@ -28,6 +19,8 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
@@ -37,16 +30,13 @@ from headrace_common.operations.networks import normal
 from zmq.utils.monitor import parse_monitor_message
 
 from headrace_logjam.access import Context
-from headrace_logjam.metrics import ClientRefusal, LogjamMetrics
+from headrace_logjam.metrics import LogjamMetrics
 
 FRAMING: Final = 64
 """Bytes that a frame takes on the wire beyond its content at most, encrypted or not."""
 
-READ_AT_ONCE: Final = 8 << 10
-"""Bytes that libzmq reads at a time, and keeps as long as a message is in them."""
-
-CONNECTION: Final = 64 << 10
-"""Bytes of memory that libzmq takes for a connection without messages."""
+CLIENT: Final = 144 << 10
+"""Bytes that libzmq reads ahead for a client: blocks of 8 KiB, each kept as long as a message is in it."""
 
 AMPLIFIED: Final = 32
 """Bytes of memory that a byte on the wire can become: an empty frame is two bytes, and 64 in libzmq."""
@@ -62,11 +52,6 @@ TOGETHER: Final = 100
 
 PROCESS_BUDGET: Final = "LIMITS__PROCESS_BUDGET"
 
-_EVENTS: Final = {
-    int(zmq.EVENT_HANDSHAKE_FAILED_AUTH): ClientRefusal.ACCESS,
-    int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL): ClientRefusal.HANDSHAKE,
-    int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): ClientRefusal.HANDSHAKE,  # it was too slow, or left
-}
 _RECEIVED: Final = struct.Struct("=128xQ")
 """tcpi_bytes_received of linux/tcp.h's struct tcp_info."""
 
@@ -83,17 +68,15 @@ class ReceivedMessage(NamedTuple):
 class Peer:
     """A client's connection, which libzmq has accepted and will close: it is asked and shut down here, never closed.
 
-    Bytes: `delivered` to us since it began, and `held` by libzmq at the last look.
+    Bytes: `delivered` to us since it began, and `held` by libzmq at the last look. `address`: empty if it had gone already.
+    `left`: it was ended by us.
     """
 
     def __init__(self, number: int) -> None:
         """`number`: its descriptor's."""
         self.address = ""
-        """Empty if the client had gone already."""
-        self.delivered = 0
-        self.held = 0
+        self.delivered = self.held = 0
         self.left = False
-        """It was ended by us."""
         self._socket: socket.socket | None = None
         self._name: object = None
         with contextlib.suppress(OSError):
@@ -130,18 +113,15 @@ class Peer:
             self._socket.detach()
 
 
-def excess(peers: Collection[Peer], total: int, each: int, memory: int) -> list[Peer]:
-    """Returns those that leave. All may hold `total` bytes, and `each` of every client. `memory`: what the process uses."""
+def excess(peers: Collection[Peer], budget: int, memory: int) -> list[Peer]:
+    """Returns those that leave. `memory`: what the process uses."""
     held = left = sum(peer.held for peer in peers)
-    most = total + len(peers) * each
-    if held <= most and (held * AMPLIFIED <= total or memory <= total + most + len(peers) * CONNECTION):
-        return []
-    leaving = []
-    for peer in sorted(peers, key=lambda peer: peer.held, reverse=True):
-        if left <= held // 2:
-            break
-        leaving.append(peer)
-        left -= peer.held
+    most, leaving = budget + len(peers) * CLIENT, list[Peer]()
+    if held > most or (held * AMPLIFIED > budget and memory > 2 * most):
+        for peer in sorted(peers, key=lambda peer: peer.held, reverse=True):
+            if left > held // 2:
+                leaving.append(peer)
+                left -= peer.held
     return leaving
 
 
@@ -161,54 +141,51 @@ def monitor(context: Context, opened: zmq.Socket[bytes], name: str, events: int)
     return made
 
 
+@dataclass(eq=False)
 class Door:
-    """One socket and its clients, by descriptor. libzmq reports which it has accepted and which has ended, in this order."""
+    """One socket's clients, by descriptor. libzmq reports which it has accepted and which has ended, in this order."""
 
-    def __init__(self, events: zmq.Socket[bytes], changed: Callable[[Door], None]) -> None:
-        """`events`: the socket's monitor."""
-        self.events = events
-        self.peers: dict[int, Peer] = {}
-        self.refusal: ClientRefusal | None = None
-        """Why the connection was refused whose end libzmq reports next."""
-        self.changed = changed
-        """Reads the events."""
-
-    def heard(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Notes messages that were read. libzmq had reported their connections before."""
-        if cast("int", self.events.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            self.changed(self)
-        for number, size in messages:
-            if (peer := self.peers.get(number)) is not None:
-                peer.delivered += size
+    events: zmq.Socket[bytes]
+    """The socket's monitor."""
+    peers: dict[int, Peer] = field(default_factory=dict)
+    refused: bool = False
+    """The connection was refused whose end libzmq reports next."""
 
 
 class Doors:
     """All sockets that clients connect to. Start `watch` when they are open, `close` it after them."""
 
-    def __init__(self, context: Context, receiver: ReceiverState, metrics: LogjamMetrics, peer_messages: int) -> None:
+    def __init__(self, context: Context, receiver: ReceiverState, metrics: LogjamMetrics) -> None:
         self._context = context
         self._receiver = receiver
         self._metrics = metrics
-        self._each = (peer_messages + 2) * READ_AT_ONCE  # two may be on their way
         self._loop = asyncio.get_running_loop()
-        self._doors: list[Door] = []
+        self.doors: list[Door] = []
 
-    def guard(self, opened: zmq.Socket[bytes], name: str) -> Door:
-        """Returns the socket's door. Call it before the socket is bound."""
-        events = monitor(self._context, opened, name, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | sum(_EVENTS))
-        door = Door(events, self._read)
-        self._doors.append(door)
+    def guard(self, opened: zmq.Socket[bytes], name: str) -> Callable[[Sequence[ReceivedMessage]], None]:
+        """Returns what must be told of each message that is read of the socket. Call it before that is bound."""
+        kinds = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        events = monitor(self._context, opened, name, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | kinds)
+        door = Door(events)
+        self.doors.append(door)
         self._loop.add_reader(events.fileno(), self._read, door)
         self._loop.call_soon(self._read, door)
-        return door
+        return partial(self._heard, door)
 
     def close(self) -> None:
         """Ends reading events. The sockets are closed."""
-        for door in self._doors:
+        for door in self.doors:
             self._loop.remove_reader(door.events.fileno())
             door.events.close()
             for number in list(door.peers):
                 self._ended(door, number, "drain")
+
+    def _heard(self, door: Door, messages: Sequence[ReceivedMessage]) -> None:
+        if cast("int", door.events.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self._read(door)  # it had reported their connections before
+        for number, size in messages:
+            if (peer := door.peers.get(number)) is not None:
+                peer.delivered += size
 
     def _read(self, door: Door) -> None:
         while not door.events.closed:
@@ -221,30 +198,31 @@ class Doors:
                 door.peers[number] = Peer(number)
                 self._receiver.metrics.connections_opened.inc()
             elif kind != zmq.EVENT_DISCONNECTED:
-                left = kind == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and number != errno.EAGAIN
-                door.refusal = None if left else _EVENTS[kind]
+                door.refused = True
             elif number in door.peers:
-                if door.refusal is not None and not door.peers[number].left:
-                    self._refused(door.peers[number], door.refusal)
-                door.refusal = None
-                self._ended(door, number, "peer")
+                self._ended(door, number, "handshake" if door.refused else "peer")
+                door.refused = False
         self._make_room(door)
+
+    def _ended(self, door: Door, number: int, why: str) -> None:
+        peer = door.peers.pop(number)
+        peer.forget()
+        if peer.left:
+            return
+        self._receiver.metrics.connections_closed.labels(why).inc()
+        if why == "handshake":
+            self._metrics.refused.inc()
+            self._receiver.log.warning("client refused", peer=peer.address)
+
+    def _there(self) -> list[Peer]:
+        return [peer for door in self.doors for peer in door.peers.values() if not peer.left]
 
     def _make_room(self, door: Door) -> None:
         """Disconnects the newest clients while there are too many."""
-        there = self._there()
-        excess = len(there) - self._receiver.places.most
-        for peer in [peer for peer in reversed(door.peers.values()) if not peer.left][: max(excess, 0)]:
-            self._refused(peer, ClientRefusal.CONNECTIONS)
+        newest = [peer for peer in reversed(door.peers.values()) if not peer.left]
+        for peer in newest[: max(len(self._there()) - self._receiver.places.most, 0)]:
             self._leave(peer, CONNECTIONS)
-        self._metrics.clients.set(len(there) - max(excess, 0))
-
-    def _there(self) -> list[Peer]:
-        return [peer for door in self._doors for peer in door.peers.values() if not peer.left]
-
-    def _refused(self, peer: Peer, why: ClientRefusal) -> None:
-        self._metrics.refused.labels(why.value).inc()
-        self._receiver.log.warning("client refused", peer=peer.address, why=why.value)
+        self._metrics.clients.set(len(self._there()))
 
     def _leave(self, peer: Peer, limit: str) -> None:
         """Ends a connection. Its whole messages are still read."""
@@ -253,12 +231,6 @@ class Doors:
         self._receiver.metrics.connections_closed.labels("protocol_error").inc()
         self._receiver.log.warning("client disconnected", limit=limit, peer=peer.address, held=peer.held)
 
-    def _ended(self, door: Door, number: int, why: str) -> None:
-        peer = door.peers.pop(number)
-        peer.forget()
-        if not peer.left:
-            self._receiver.metrics.connections_closed.labels(why).inc()
-
     async def watch(self) -> None:
         """Looks at all clients, again and again."""
         if sys.platform != "linux":  # no TCP_INFO
@@ -266,11 +238,10 @@ class Doors:
             return
         while True:
             began = time.thread_time()
-            peers = self._there()
-            for at in range(0, len(peers), TOGETHER):
-                for peer in peers[at : at + TOGETHER]:
-                    peer.look()
-                await asyncio.sleep(0)
-            for peer in excess(self._there(), self._receiver.limits.process_budget, self._each, memory_used()):
+            for at, peer in enumerate(self._there()):
+                if at % TOGETHER == 0:
+                    await asyncio.sleep(0)
+                peer.look()
+            for peer in excess(self._there(), self._receiver.limits.process_budget, memory_used()):
                 self._leave(peer, PROCESS_BUDGET)
             await asyncio.sleep(max(LOOK, SHARE * (time.thread_time() - began)))

@@ -28,7 +28,7 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
     context: Context = zmq.Context()
     access = Access(context, networks(logjam.allow), logjam.curve_clients)
     keys = CurvePair.of(logjam.curve_secret_key.get_secret_value())
-    doors = Doors(context, runtime.receiver, metrics, logjam.peer_messages)
+    doors = Doors(context, runtime.receiver, metrics)
     around = SharedState(runtime, metrics, context, doors, access, keys if logjam.curve_clients else None)
     pub = PubSocket(around) if logjam.pub_port else None
     sockets: list[BoundSocket] = [ProducerSocket(around, settings.listen.port or PORT, pub, answers=True)]

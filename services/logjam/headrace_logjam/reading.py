@@ -22,10 +22,9 @@ from headrace_logjam.peers import FRAMING, ReceivedMessage
 from headrace_logjam.wire import MOST_FRAMES
 
 TURN: Final = 200
-"""Messages that are read before the event loop turns: with all that follows for them about a slice."""
-
 TOGETHER: Final = 128 << 10
-"""Bytes that are read before the budgets are asked again, and before the event loop turns."""
+"""Messages and bytes that are read before the budgets are asked again, and before the event loop turns: with all that follows for
+them about a slice."""
 
 OTHER: Final = 1 << 20
 """Bytes of a message beyond its largest frame: far more than its other frames have."""
@@ -47,7 +46,11 @@ read, ZeroMQ would take the peer for dead, and disconnect it with all that it ha
 
 
 class ReadSocket(MessageSocket):
-    """A socket that is drained without waiting. Make it, `open` it with what it serves, `end` it."""
+    """A socket that is drained without waiting. Make it, `open` it with what it serves, `end` it.
+
+    `reading`: it is read. `last`: when a message was (event loop time). `heard` is called with the messages of clients before
+    they are handed on.
+    """
 
     def __init__(
         self,
@@ -72,9 +75,7 @@ class ReadSocket(MessageSocket):
         self._scheduled = False
         self.reading = True
         self.last = 0.0
-        """When a message was read (event loop time)."""
         self.heard: Callable[[Sequence[ReceivedMessage]], None] = lambda messages: None
-        """Is called with the messages of clients, before they are handed on."""
 
     def open(self, opened: zmq.Socket[bytes], connection: MessageConnection) -> None:
         """Begins to read."""
@@ -104,7 +105,6 @@ class ReadSocket(MessageSocket):
             return
         self.reading = allowed
         if allowed:
-            self.last = self._loop.time()
             self._loop.add_reader(self._descriptor, self._drain)
             self._look()
         else:
@@ -117,29 +117,22 @@ class ReadSocket(MessageSocket):
             self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
+        """Reads what has come, at most `TURN` messages and about `TOGETHER` bytes, and looks again unless nothing had."""
         self._scheduled = False
-        connection = self._connection
-        assert connection is not None
-        left = TURN
-        while left and self.reading and self._socket is not None:
-            messages = self._some(self._socket, left)
-            self._reads(len(messages))
-            if messages:
-                self.last = self._loop.time()
-                connection.received(messages)
-                left -= len(messages)
-                if sum([message.size for message in messages]) >= TOGETHER:
-                    break  # the session hands out what it has gathered when the loop turns: until then no budget stops it
-            else:
-                return
-        self._look()
+        if not self.reading or self._socket is None or self._connection is None:
+            return
+        messages = self._some(self._socket)
+        self._reads(len(messages))
+        if messages:
+            self.last = self._loop.time()
+            self._connection.received(messages)
+            self._look()
 
-    def _some(self, source: zmq.Socket[bytes], most: int) -> list[Message]:
-        """Returns at most `most` messages, about `TOGETHER` bytes; none if none has come."""
+    def _some(self, source: zmq.Socket[bytes]) -> list[Message]:
         messages: list[Message] = []
         heard: list[ReceivedMessage] = []
         size = 0
-        while len(messages) < most and size < TOGETHER:
+        while len(messages) < TURN and size < TOGETHER:
             message = self._next(source, heard)
             if message is None:
                 break

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import zmq
@@ -23,7 +23,7 @@ from typing_extensions import override
 from headrace_logjam.access import DOMAIN, Access, Context, CurvePair
 from headrace_logjam.devices.endpoints import Subscription
 from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.peers import Door, Doors
+from headrace_logjam.peers import Doors, ReceivedMessage
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import SAID, ProducerSession
@@ -44,19 +44,16 @@ AHEAD: Final = 384 << 10
 clients in turn, and read messages wait in one line. So about this much of others' goes before a client's.
 """
 
-QUIET: Final = 1.0
-"""Seconds without a message after which a stopping service reads no more."""
+LAST_READING: Final = 2.0
+"""Seconds that a stopping service still reads."""
 
-LAST_READING: Final = 3.0
-"""Seconds after which it reads no more anyway."""
 
-STEP: Final = 0.1
-"""Seconds between two looks whether it is quiet."""
+Heard = Callable[[Sequence[ReceivedMessage]], None]
 
 
 @dataclass(frozen=True)
 class SharedState:
-    """State that all sockets share. `curve`: the keys with which they speak CURVE; None: they do not."""
+    """State that all sockets share. `curve`: the keys with which they speak CURVE; None: they do not. `opened`: producers'."""
 
     runtime: Runtime[LogjamSettings]
     metrics: LogjamMetrics
@@ -64,6 +61,7 @@ class SharedState:
     doors: Doors
     access: Access
     curve: CurvePair | None
+    opened: list[MessageConnection] = field(default_factory=list)
 
     @property
     def settings(self) -> LogjamSettings:
@@ -85,8 +83,8 @@ class BoundSocket(Endpoint):
         self._bound = bound_socket(self._around.settings.listen.host, self._port, self._setting)
         return address_of(self._bound)
 
-    def listen(self, kind: int, options: Mapping[int, int]) -> tuple[zmq.Socket[bytes], Door]:
-        """Returns the socket and its door. Raises `ConfigError`."""
+    def listen(self, kind: int, options: Mapping[int, int]) -> tuple[zmq.Socket[bytes], Heard]:
+        """Returns the socket, and what must be told of each message that is read of it. Raises `ConfigError`."""
         assert self._bound is not None
         around = self._around
         address = address_of(self._bound)
@@ -107,11 +105,11 @@ class BoundSocket(Endpoint):
         if around.curve is not None:
             around.curve.serve(made)
         made.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
-        door = around.doors.guard(made, self.name)
+        heard = around.doors.guard(made, self.name)
         made.setsockopt(zmq.USE_FD, self._bound.detach())
         made.bind(f"tcp://{address}")
         self._bound = None
-        return made, door
+        return made, heard
 
     @override
     async def close(self) -> None:
@@ -177,14 +175,12 @@ class ProducerSocket(BoundSocket):
             most=around.settings.limits.frame_bytes,
         )
         self._publish = None if pub is None else pub.publish
-        self._opened: MessageConnection | None = None
 
     @override
     def start(self) -> None:
         runtime, settings = self._around.runtime, self._around.settings
         marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
-        made, door = self.listen(zmq.ROUTER if self.answers else zmq.PULL, marks)
-        self._read.heard = door.heard
+        made, self._read.heard = self.listen(zmq.ROUTER if self.answers else zmq.PULL, marks)
         counted = {answer: self._around.metrics.answers.labels(answer) for answer in SAID.values()}
         session = ProducerSession(
             settings.limits,
@@ -197,7 +193,7 @@ class ProducerSocket(BoundSocket):
         peer = Peer(self.name, 0, self.name)
         connection = MessageConnection(runtime.receiver, peer, session, self._read, AHEAD)
         self._read.open(made, connection)
-        self._opened = connection
+        self._around.opened.append(connection)
         runtime.tasks.start(self._serve(connection), self.name)
 
     async def _serve(self, connection: MessageConnection) -> None:
@@ -205,18 +201,14 @@ class ProducerSocket(BoundSocket):
 
     @override
     async def close(self) -> None:
-        """Takes no more clients, and reads until those that are there were quiet, or for `LAST_READING`."""
+        """Takes no more clients on any socket, and reads what those that are there have sent."""
         await super().close()
-        if self._opened is None:
-            return
-        read, clock = self._read, asyncio.get_running_loop().time
-        self._around.access.stopping = True  # libzmq would end all connections with the address
-        self._opened.read_all()
-        began = read.last = clock()
-        while clock() < min(began + LAST_READING, read.last + QUIET):
-            await asyncio.sleep(STEP)
-            if not read.reading:
-                read.last = clock()  # this process does not read
+        around = self._around
+        if around.opened and not around.access.stopping:
+            around.access.stopping = True  # libzmq would end all connections with the address
+            for connection in around.opened:
+                connection.read_all()
+            await asyncio.sleep(LAST_READING)
 
     @override
     def end(self) -> None:
