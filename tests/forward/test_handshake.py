@@ -123,7 +123,7 @@ def test_what_is_no_message_is_not_answered(data: bytes) -> None:
 
 def test_a_login_has_its_size() -> None:
     client = Client(**SECURED)
-    assert client.refused(b"\x96\xa4PING\xc5\xff\xff") == b""
+    assert client.refused(b"\x96\xa4PING\xc5\xff\xff" + bytes(4096)) == b""
     assert client.error is not None
     assert client.error.limit == "FORWARD__HANDSHAKE_BYTES"
     at_limit = Client(**SECURED, handshake_bytes=1024)

@@ -43,7 +43,7 @@ QUARANTINED: dict[str, Callable[[], bytes]] = {
 }
 CLOSED = {
     "array32 in a record": (in_record(b"\xdd\xff\xff\xff\xff") + PAD, FRAME),
-    "bin32 of entries": (b"\x93\xa4bomb\xc6\xff\xff\xff\xff", FRAME),
+    "bin32 of entries": (b"\x93\xa4bomb\xc6\xff\xff\xff\xff" + PAD, FRAME),
     "nesting of 10,000": (in_record(b"\x91" * 10_000) + b"\xc0", DEPTH),
     "JSON that never ends": (b'["bomb", [' + b"[1, {}]," * (3 * MIB), FRAME),
     "JSON nesting of 10,000": (b'["bomb", 1, ' + b"[" * 10_000 + b"]" * 10_001, DEPTH),

@@ -43,7 +43,7 @@ class ForwardClient(KeyedClient):
     def __init__(self, compression: Compression | None = None) -> None:
         super().__init__(compression)
         self._usual = COMPRESSED if compression is not None and compression.method != "none" else self.forms[0]
-        self._replies = ForwardReplies()
+        self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")
 
     @override
     def document(self, event: Mapping[str, Any]) -> bytes:
@@ -96,30 +96,20 @@ class ForwardClient(KeyedClient):
 
     @override
     def again(self) -> bytes:
-        self._replies = ForwardReplies()
+        self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")
         return self.greeting()
 
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:
         if data.startswith(HELO):
             raise ProtocolError("it asks for a login")
-        frames = [self._frame_of(chunk) for chunk in self._replies.receive(data)]
-        return [self._answer(frame, self._sizes[frame]) for frame in frames]
-
-
-class ForwardReplies:
-    """Parses a server's acknowledgements, after the handshake."""
-
-    def __init__(self) -> None:
-        self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")
-
-    def receive(self, data: bytes) -> list[str | bytes]:
-        """Returns the chunks that `data`, split anywhere, acknowledges, in order. Raises `ProtocolError` for anything else."""
         self._unpacker.feed(data)
         try:
-            return [reply["ack"] for reply in self._unpacker]
+            chunks = [reply["ack"] for reply in self._unpacker]
         except (KeyError, TypeError, ValueError, msgpack.FormatError) as error:
             raise ProtocolError(f"not an acknowledgement: {error}") from error
+        frames = [self._frame_of(chunk) for chunk in chunks]
+        return [self._answer(frame, self._sizes[frame]) for frame in frames]
 
 
 def _now() -> Any:

@@ -168,7 +168,7 @@ class JsonFrame(MessageFrame):
         for start, entry in _entries(entries):
             if entry is None:
                 yield 0
-            elif index == self._limits.frame_events:
+            elif index == self._origin.limits.frame_events:
                 rest = b"[" + bytes(body[start:]).lstrip()
                 yield builder.tail(rest, index, Reason.TOO_MANY_EVENTS, f"more than {index:,} entries")
                 return
@@ -180,7 +180,7 @@ class JsonFrame(MessageFrame):
     def _tag(self) -> str | None:
         raw = self._message.elements[0]
         try:
-            return msgspec.json.decode(raw, type=str) if len(raw) - 2 <= self._limits.tag_bytes else None
+            return msgspec.json.decode(raw, type=str) if len(raw) - 2 <= self._origin.forward.tag_bytes else None
         except _INVALID:
             return None
 

@@ -24,7 +24,6 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record import native
 from headrace_common.record.event import source
-from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.interface import SMALL_PARTS, ByteSession, Frame, Peer, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
@@ -32,7 +31,7 @@ from typing_extensions import override
 from headrace_forward.entries.ids import PROTOCOL
 from headrace_forward.entries.option import Option
 from headrace_forward.entries.option import read as msgpack_option
-from headrace_forward.events.message import ForwardFrame, MadeFrame, MessageFrame, MessageLimits
+from headrace_forward.events.message import ForwardFrame, MadeFrame, MessageFrame
 from headrace_forward.events.origin import Origin
 from headrace_forward.handshake import NONCE_BYTES, Handshake
 from headrace_forward.json_form import FIRST, JsonDecoder, JsonFrame
@@ -59,18 +58,9 @@ class ForwardSession(ByteSession):
 
     def __init__(self, peer: Peer, limits: LimitSettings, forward: ForwardSection) -> None:
         self._peer = peer
-        self._origin = Origin(source(PROTOCOL, peer.identity), peer.identity.encode() if peer.certified else b"")
-        self._settings = limits
+        name = peer.identity.encode() if peer.certified else b""
+        self._origin = Origin(source(PROTOCOL, peer.identity), name, limits, forward)
         self._decoder: ForwardDecoder | JsonDecoder | None = None
-        self._limits = MessageLimits(
-            limits.frame_events,
-            limits.event_bytes,
-            InflateLimits(limits.inflated_bytes, limits.ratio),
-            limits.depth,
-            forward.tag_bytes,
-            forward.option_bytes,
-        )
-        self._chunk_bytes = forward.chunk_bytes
         entries = min(SMALL_PARTS, limits.frame_events)
         self._most = (forward.chunk_bytes, forward.option_bytes, limits.event_bytes, limits.depth, entries)
         self._handshake_replies: deque[bytes] = deque()
@@ -125,13 +115,13 @@ class ForwardSession(ByteSession):
         if self._decoder is None:
             if not data:
                 return
-            self._decoder = (JsonDecoder if data[0] in FIRST else ForwardDecoder)(self._settings.frame_bytes)
+            self._decoder = (JsonDecoder if data[0] in FIRST else ForwardDecoder)(self._origin.limits.frame_bytes)
         decoder = self._decoder
         if isinstance(decoder, JsonDecoder):
             for text in decoder.receive(data):
                 if bytes(text.elements[0]) == b'"PING"' and bytes(text.elements[1][:1]) == b'"':
                     raise decoder.fault(UNINVITED)
-                self._take(JsonFrame, text, json_option(text, self._limits.option_bytes), now_ms)
+                self._take(JsonFrame, text, json_option(text, self._origin.forward.option_bytes), now_ms)
             return
         try:
             for message in decoder.receive(data):
@@ -146,13 +136,13 @@ class ForwardSession(ByteSession):
 
     def _take(self, kind: type[MessageFrame], message: object, option: Option, now_ms: int) -> None:
         """Takes a message, unless its chunk is too long to send back: without an answer, its client must not send more."""
-        if option.chunk is not None and len(option.chunk) > self._chunk_bytes:
+        if option.chunk is not None and len(option.chunk) > self._origin.forward.chunk_bytes:
             assert self._decoder is not None
             raise self._decoder.fault("the chunk is too long", "FORWARD__CHUNK_BYTES")
         self._unacknowledgeable |= option.reply is None
         self._undecided = False
         ticket = self._pending.add(option.reply)
-        self._ready.append(kind(message, option, ticket, now_ms, self._origin, self._limits))
+        self._ready.append(kind(message, option, ticket, now_ms, self._origin))
 
     def _log_in(self, handshake: Handshake, ping: bytes, decoder: ForwardDecoder) -> None:
         """Answers a PING. Raises `ProtocolError` if it is refused."""
@@ -160,12 +150,13 @@ class ForwardSession(ByteSession):
         self._handshake_replies.append(answer.pong)
         if answer.refusal is not None:
             raise decoder.fault(f"login refused: {answer.refusal}")
-        decoder.frame_bytes = self._settings.frame_bytes
+        decoder.frame_bytes = self._origin.limits.frame_bytes
         self._handshake = self._deadline = None
         if answer.hostname and not self._peer.certified:  # a certificate takes precedence
             named = self._peer.anonymous and len(answer.hostname.encode()) <= NAME_BYTES
             identity = answer.hostname if named else self._peer.identity
-            self._origin = Origin(source(PROTOCOL, identity), answer.hostname.encode())
+            origin = self._origin
+            self._origin = Origin(source(PROTOCOL, identity), answer.hostname.encode(), origin.limits, origin.forward)
 
     @override
     def frames(self) -> Iterator[Frame]:
@@ -195,7 +186,7 @@ class ForwardSession(ByteSession):
     @override
     def tick(self, now: float) -> None:
         if self._deadline == NOW:
-            self._deadline = now + self._settings.handshake_time
+            self._deadline = now + self._origin.limits.handshake_time
         elif self._deadline is not None and now >= self._deadline:
             self._deadline = None
             raise ProtocolError("the login took too long", limit="LIMITS__HANDSHAKE_TIME", offset=0)

@@ -121,7 +121,7 @@ class ForwardDecoder(Parser[ForwardMessage]):
                 unpacker.feed(piece)
                 while not (end := _end(unpacker)):
                     self.held = 2 * len(raw)  # with the unpacker's copy
-                    if max(len(raw), _least(raw)) > self.frame_bytes:
+                    if len(raw) > self.frame_bytes:
                         raise ProtocolError("a message is too large", limit="LIMITS__FRAME_BYTES")
                     if type(raw) is bytes:
                         raw = bytearray(raw)
@@ -165,15 +165,3 @@ def _cut(raw: bytes) -> ForwardMessage:
         raise ProtocolError("nested too deep to be read", limit="LIMITS__DEPTH") from None
     except msgspec.MsgspecError as error:  # an ext of 4 GiB, which msgpack takes for empty
         raise ProtocolError(f"not msgpack: {error}") from None
-
-
-def _least(message: bytes | bytearray) -> int:
-    """Returns how long an incomplete message is at least, as its tag and its packed entries announce it."""
-    at = 1 + ARRAY_HEADER.get(message[0], 0)
-    for _ in range(2):
-        if at >= len(message) or KINDS[message[at]] not in TEXTS:
-            break
-        width = HEADER.get(message[at], 0)
-        size = int.from_bytes(message[at + 1 : at + 1 + width], "big") if width else message[at] & 0x1F
-        at += 1 + width + size
-    return at

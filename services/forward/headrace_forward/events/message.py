@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -30,18 +29,6 @@ OVERHEAD: Final = 512
 NO_TAG: Final = "the tag is no text, or too long"
 
 Inflate = Callable[[bytes | memoryview, InflateLimits], Iterator[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class MessageLimits:
-    """Limits of one message; sizes in bytes."""
-
-    frame_events: int
-    event_bytes: int
-    inflate: InflateLimits
-    depth: int
-    tag_bytes: int
-    option_bytes: int
 
 
 class MadeFrame(Frame):
@@ -70,22 +57,13 @@ class MadeFrame(Frame):
 class MessageFrame(Frame):
     """One message, in either codec."""
 
-    __slots__ = ("_limits", "_message", "_option", "_origin", "acknowledged", "received_ms", "size", "small", "ticket")
+    __slots__ = ("_message", "_option", "_origin", "acknowledged", "received_ms", "size", "small", "ticket")
 
-    def __init__(
-        self,
-        message: Any,
-        option: Option,
-        ticket: Ticket,
-        received_ms: int,
-        origin: Origin,
-        limits: MessageLimits,
-    ) -> None:
+    def __init__(self, message: Any, option: Option, ticket: Ticket, received_ms: int, origin: Origin) -> None:
         """`message`: with `raw`, its bytes as received."""
         self._message = message
         self._option = option
         self._origin = origin
-        self._limits = limits
         self.ticket = ticket
         self.received_ms = received_ms
         self.acknowledged = option.chunk is not None
@@ -127,8 +105,8 @@ class MessageFrame(Frame):
             self.received_ms,
             encoded,
             {ForwardAttribute.TAG.value: tag, **attributes},
-            self._limits.event_bytes,
-            self._limits.depth,
+            self._origin.limits.event_bytes,
+            self._origin.limits.depth,
         )
 
 
@@ -159,7 +137,7 @@ class ForwardFrame(MessageFrame):
             yield self._whole(reason, str(error))
             return
         builder = yield from self._builder(tag, tag.encode(), body)
-        yield from builder.build(body, self._limits.frame_events, framed=payload is None)
+        yield from builder.build(body, self._origin.limits.frame_events, framed=payload is None)
 
     def _entries(self) -> Bytes:
         """Returns the entries of a message without a payload, one after the other."""
@@ -178,8 +156,8 @@ class ForwardFrame(MessageFrame):
         """
         if (inflate := _inflater(body)) is None:
             return body
-        inflated = bytearray()
-        for piece in inflate(body, self._limits.inflate):
+        inflated, limits = bytearray(), self._origin.limits
+        for piece in inflate(body, InflateLimits(limits.inflated_bytes, limits.ratio)):
             yield len(piece)
             inflated += piece
         return inflated
@@ -189,14 +167,14 @@ class ForwardFrame(MessageFrame):
         message = self._message
         if len(message.elements) < message.option_index:
             return f"a message of {len(message.elements)} elements"
-        if len(message.element(message.option_index)) > self._limits.option_bytes:
+        if len(message.element(message.option_index)) > self._origin.forward.option_bytes:
             return "the option is too large"
         return self._option.problem
 
     @override
     def _tag(self) -> str | None:
         name = self._message.element(0)
-        most = self._limits.tag_bytes
+        most = self._origin.forward.tag_bytes
         return None if not name or (len(name) > most and len(content(name)) > most) else self._origin.tag(name)
 
 

@@ -1,12 +1,14 @@
-"""Where the events of a connection come from: its client, and the tag that it has sent last."""
+"""What the messages of a connection share: its client, its limits, and the tag that it has sent last."""
 
 from __future__ import annotations
 
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.record import native
 from headrace_common.record.event import Envelope, hashed_field
 
 from headrace_forward.entries.ids import PROTOCOL
 from headrace_forward.kinds import KINDS, TEXTS, content
+from headrace_forward.settings import ForwardSection
 
 
 class Origin:
@@ -15,9 +17,11 @@ class Origin:
     `name`: the client's, from its certificate or its login, or empty.
     """
 
-    __slots__ = ("_envelope", "_raw", "_subject", "_tag", "known", "name", "source")
+    __slots__ = ("_envelope", "_raw", "_subject", "_tag", "forward", "known", "limits", "name", "source")
 
-    def __init__(self, source: str, name: bytes = b"") -> None:
+    def __init__(self, source: str, name: bytes, limits: LimitSettings, forward: ForwardSection) -> None:
+        self.limits = limits
+        self.forward = forward
         self.source = source
         self.name = name
         self._raw = b""
