@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup.choose import open_index
 from headrace_lake.dedup.index import DedupIndex, NoIndex
-from headrace_lake.kafka import gaps, overwritten, unlanded
+from headrace_lake.kafka import gaps, unlanded
 from headrace_lake.kafka.checkpoint import of_epoch
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.epoch import Epoch
@@ -30,7 +30,7 @@ from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.on_spark import OnSpark
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.causes import chain, kafka_is_away, no_time, root_cause
-from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, StoppingError, UnresolvedError
+from headrace_lake.spark.halt import HaltError, KafkaAwayError, StoppingError
 from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.on_spark import Tables
@@ -107,10 +107,8 @@ class Job:
                 if not missing:
                     return found
                 lacks = f"there is no topic {' and no topic '.join(missing)}"
-            except (NoTokenError, UnresolvedError) as error:
+            except KafkaAwayError as error:
                 lacks = str(error)
-            except KafkaAwayError:
-                lacks = f"Kafka at {self._settings.kafka.bootstrap_servers} does not answer"
             if self._once and time.monotonic() > deadline:
                 raise HaltError(lacks)
             if lacks != said:
@@ -136,11 +134,10 @@ class Job:
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
         layout.create(self._tables.storage, self._lake)
         epoch, found = self._claim.begin(fence, topics)
-        if found.landed_at:
-            self._health.metrics.last_landed.set(max(found.landed_at.values()) / 1000)
+        if found.landed_at is not None:
+            self._health.metrics.last_landed.set(found.landed_at / 1000)
         checkpoint = of_epoch(self._tables.storage, location(self._settings.lake.checkpoint), epoch)
         kafka = self._settings.kafka
-        overwritten.check(self._tables, kafka, self._brokers, topics, found)
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
         this = Epoch(epoch, known, fence, found, self._log)
         execution = OnSpark(self._tables, fence, known, index=index, horizon=self._settings.lake.horizon)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from headrace_common.operations.settings import TopicSettings
 from headrace_lake.landing.landing import Landing
-from headrace_lake.spark.halt import GapError, HaltError
+from headrace_lake.spark.halt import GapError
 from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, GAPS
 
-from tests.contract.embedded import EmbeddedKafka
-from tests.contract.topic import own_topics
 from tests.lake.lander import version
 from tests.lake.runs import Runs
-from tests.lake.stream import PARTITIONS, Sent, check_landed
+from tests.lake.stream import Sent, check_landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -112,37 +107,6 @@ def test_a_recreated_topic_is_not_taken_for_the_old_one(runs: Runs) -> None:
     assert {loss[2:5] for loss in losses(runs)} == {(n, 100, None) for n in range(4)}
     assert runs.proven()
     runs.run()
-
-
-@pytest.mark.full
-def test_offsets_that_mean_other_records_are_not_taken_for_those_that_landed(
-    runs: Runs, own_kafka: EmbeddedKafka, tmp_path: Path
-) -> None:
-    """Kafka's data is restored from an older copy: the topic has its id, and is soon longer than it was."""
-    kafka = EmbeddedKafka(own_kafka.folder, own_kafka.port, own_kafka.controller_port)
-    runs.kafka = own_topics(kafka.bootstrap, TopicSettings(events_partitions=PARTITIONS, segments_partitions=0))
-    runs.send(400)
-    runs.run()
-    own_kafka.stop()
-    shutil.copytree(kafka.folder, tmp_path / "copy")
-    kafka.start()
-    try:
-        runs.send(400, mark="b")
-        runs.run()
-        runs.run()  # all is as it was
-        landed = runs.query("select count(*) as n from batches")
-        kafka.stop()
-        shutil.rmtree(kafka.folder)
-        shutil.copytree(tmp_path / "copy", kafka.folder)
-        kafka.start()
-        with pytest.raises(HaltError, match=rf"shorter than what was landed of it: {runs.kafka.events_topic}/0"):
-            runs.run()
-        runs.send(800, mark="c")
-        with pytest.raises(HaltError, match=rf"other records than .*: {runs.kafka.events_topic}/0: offset 199;"):
-            runs.run(accept_loss=True)
-        assert runs.query("select count(*) as n from batches") == landed
-    finally:
-        kafka.stop()
 
 
 def recreate(runs: Runs) -> None:

@@ -30,7 +30,7 @@ class Answers(Brokers):
     def _list(self, names: Any) -> Any:
         return list(names)
 
-    def _wait(self, future: Any, patience: int | None = None) -> Any:
+    def _wait(self, future: Any) -> Any:
         partitions = SimpleNamespace(size=lambda: 3)
         identity = SimpleNamespace(toString=lambda: self._id)
         return SimpleNamespace(topicId=lambda: identity, partitions=lambda: partitions)

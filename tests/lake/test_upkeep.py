@@ -9,6 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import TopicPartition
+from headrace_lake.kafka import source
 from headrace_lake.kafka.source import Brokers
 from headrace_lake.upkeep import group_reporter
 from headrace_lake.upkeep.group_reporter import GroupReporter
@@ -42,7 +43,7 @@ def committed(runs: Runs, group: str) -> dict[TopicPartition, int]:
 @pytest.mark.spark
 def test_many_small_batches_leave_few_files(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same run also shows the group's offsets, the metrics, and few files in the checkpoint."""
-    monkeypatch.setattr(group_reporter, "_ANSWER_TIME", 120)  # a broker's first commit makes a topic
+    monkeypatch.setattr(source, "_ANSWER_TIME", 120)  # a broker's first commit makes a topic
     monkeypatch.setattr(choice, "MOST_SMALL", MANY // 2)
     monkeypatch.setattr(choice, "_FAN", 2)
     shutil.rmtree(runs.lake)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final
 from urllib.parse import quote_plus
 
@@ -20,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headrace_lake.spark.causes import chain, kafka_is_away, root_cause, unresolved
-from headrace_lake.spark.halt import HaltError, KafkaAwayError, NoTokenError, UnresolvedError
+from headrace_lake.spark.halt import HaltError, KafkaAwayError
 from headrace_lake.spark.jvm import java_class
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -35,8 +34,7 @@ _LOGIN_TIME: Final = "10000"
 """Milliseconds that Kafka's client waits for a token endpoint."""
 _OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+), timestamp=(-?\d+),")
 """An entry of Kafka's answer as text, ``topic-partition=…``."""
-_TIME_EVERY: Final = 60.0  # seconds between two questions for the controller's clock
-_ANSWER_TIME: Final = 30  # seconds to wait for one answer of the brokers
+_ANSWER_TIME: Final = 10  # seconds to wait for one answer of the brokers: a running job's main loop waits meanwhile
 _OFFSET_SPEC: Final = "org.apache.kafka.clients.admin.OffsetSpec"
 
 
@@ -200,11 +198,6 @@ class Brokers:
         self._class = partial(java_class, spark)
         self._settings = settings
         self._admin: Any = None
-        self._questions: dict[tuple[bool, bool], tuple[tuple[TopicPartition, ...], Any]] = {}
-        """(earliest, committed) -> the partitions that were asked for last, and the question in Java: two calls for each."""
-        self._told: tuple[float, int | None] | None = (
-            None  # the controller's clock, in ms, and when it told it (monotonic)
-        )
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Returns the topics among `names` that exist.
@@ -229,22 +222,14 @@ class Brokers:
         return found
 
     def offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        *,
-        earliest: bool,
-        committed: bool = True,
-        patience: int | None = None,
+        self, partitions: Iterable[TopicPartition], *, earliest: bool, committed: bool = True
     ) -> dict[TopicPartition, int]:
         """Returns the first offset that Kafka holds (`earliest`), or one past the last that a reader sees; `committed`: of
-        committed records alone. `patience`: seconds to wait, if not `_ANSWER_TIME`.
+        committed records alone.
         """
-        pairs = tuple(partitions)
-        which = earliest, committed
-        if self._questions.get(which, (None, None))[0] != pairs:
-            spec = self._class(_OFFSET_SPEC)
-            self._questions[which] = pairs, self._question(pairs, spec.earliest() if earliest else spec.latest())
-        return _offsets_in(self._answers(pairs, self._questions[which][1], committed=committed, patience=patience))
+        spec = self._class(_OFFSET_SPEC)
+        found = self._list_offsets(partitions, spec.earliest() if earliest else spec.latest(), committed=committed)
+        return {pair: offset for pair, (offset, _) in found.items()}
 
     def newest(self, partitions: Iterable[TopicPartition]) -> int | None:
         """Returns the latest timestamp, in ms, of the records that Kafka holds; None if it holds none, or is too old to say
@@ -256,60 +241,26 @@ class Brokers:
             return None
         return max((stamp for _, stamp in found.values() if stamp >= 0), default=None)
 
-    def time(self) -> int | None:
-        """Returns the clock of Kafka's controller in Unix ms; None if it does not tell it.
-
-        Its quorum tells it (KIP-836: the leader's `lastCaughtUpTimestamp` is the present), from Kafka 3.3 on, to clients that may
-        describe the cluster. It is asked once a minute; in between, no wall clock counts.
-        """
-        now = monotonic()
-        if self._told is None or now - self._told[0] > _TIME_EVERY:
-            self._told = now, self._ask_time()
-        asked, told = self._told
-        return None if told is None else told + int((now - asked) * 1000)
-
-    def _ask_time(self) -> int | None:
-        try:
-            quorum = self._wait(self._client().describeMetadataQuorum().quorumInfo())
-        except HaltError:
-            return None
-        leader = quorum.leaderId()
-        stamps = [voter.lastCaughtUpTimestamp() for voter in quorum.voters() if voter.replicaId() == leader]
-        return next((int(stamp.getAsLong()) for stamp in stamps if stamp.isPresent()), None)
-
-    def _list_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, tuple[int, int]]:
+    def _list_offsets(
+        self, partitions: Iterable[TopicPartition], spec: Any, *, committed: bool = True
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """Returns offset and timestamp by partition."""
-        pairs = tuple(partitions)
-        return self._answers(pairs, self._question(pairs, spec))
-
-    def _question(self, pairs: Iterable[TopicPartition], spec: Any) -> Any:
-        wanted = self._class("java.util.HashMap")()
+        pairs, wanted = tuple(partitions), self._class("java.util.HashMap")()
         for pair in pairs:
             wanted.put(self._class("org.apache.kafka.common.TopicPartition")(*pair), spec)
-        return wanted
-
-    def _answers(
-        self, pairs: Iterable[TopicPartition], wanted: Any, *, committed: bool = True, patience: int | None = None
-    ) -> dict[TopicPartition, tuple[int, int]]:
         levels = self._class("org.apache.kafka.common.IsolationLevel")
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
         options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(level)
         try:
-            answers = self._wait(self._client().listOffsets(wanted, options).all(), patience)
+            answers = self._wait(self._client().listOffsets(wanted, options).all())
         except _UnknownTopicError as error:
             raise KafkaAwayError("a topic was deleted or recreated while its offsets were asked for") from error
-        found = listed(answers)
+        # Read as text: a call to the JVM for each partition would take longer than the question.
+        entries = _OFFSET.findall(str(answers.toString()))
+        found = {(name, int(number)): (int(offset), int(stamp)) for name, number, offset, stamp in entries}
         return {pair: found[pair] for pair in pairs}
 
-    def offsets_since(
-        self, partitions: Iterable[TopicPartition], milliseconds: int
-    ) -> dict[TopicPartition, int | None]:
-        """Returns the first offset whose record has the Unix time `milliseconds`, above 0, or a later one; or None."""
-        asked = self._class(_OFFSET_SPEC).forTimestamp(milliseconds)
-        found = _offsets_in(self._list_offsets(partitions, asked))
-        return {pair: None if offset < 0 else offset for pair, offset in found.items()}
-
-    def commit(self, group: str, ends: Mapping[TopicPartition, int], *, patience: int) -> None:
+    def commit(self, group: str, ends: Mapping[TopicPartition, int]) -> None:
         """Commits `ends` as the offsets of the consumer group. Raises `HaltError` if Kafka refuses it."""
         offsets = self._class("java.util.HashMap")()
         place = self._class("org.apache.kafka.common.TopicPartition")
@@ -317,7 +268,7 @@ class Brokers:
         for pair, end in ends.items():
             offsets.put(place(*pair), following(end))
         try:
-            self._wait(self._client().alterConsumerGroupOffsets(group, offsets).all(), patience)
+            self._wait(self._client().alterConsumerGroupOffsets(group, offsets).all())
         except _UnknownTopicError as error:
             raise KafkaAwayError("a topic was deleted or recreated while its offsets were committed") from error
 
@@ -337,11 +288,11 @@ class Brokers:
             except Py4JJavaError as error:
                 causes = " | ".join(chain(error))
                 if unresolved(causes):
-                    raise UnresolvedError(
+                    raise KafkaAwayError(
                         f"no name in KAFKA__BOOTSTRAP_SERVERS ({self._settings.bootstrap_servers}) has an address"
                     ) from error
                 if kafka_is_away(causes):  # so is what gives us tokens
-                    raise NoTokenError(
+                    raise KafkaAwayError(
                         f"no token from {self._settings.oauth_endpoint} ({root_cause(error)})"
                     ) from error
                 raise HaltError(f"Kafka's client does not start: {root_cause(error)}") from error
@@ -353,31 +304,16 @@ class Brokers:
             array.add(name)
         return array
 
-    def _wait(self, future: Any, patience: int | None = None) -> Any:
+    def _wait(self, future: Any) -> Any:
         try:
-            return future.get(patience or _ANSWER_TIME, self._class("java.util.concurrent.TimeUnit").SECONDS)
+            return future.get(_ANSWER_TIME, self._class("java.util.concurrent.TimeUnit").SECONDS)
         except Py4JJavaError as error:
             cause = root_cause(error)
             if "UnknownTopicOrPartitionException" in cause or "UnknownTopicIdException" in cause:
                 raise _UnknownTopicError(cause) from error
             if kafka_is_away(" | ".join(chain(error))) or "TimeoutException" in cause:
-                raise KafkaAwayError(
-                    f"Kafka at {self._settings.bootstrap_servers} does not answer ({cause})"
-                ) from error
+                raise KafkaAwayError(f"Kafka at {self._settings.bootstrap_servers} does not answer") from error
             raise HaltError(f"Kafka at {self._settings.bootstrap_servers} refuses: {cause}") from error
-
-
-def listed(answers: Any) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns partition -> offset and timestamp of an answer to `listOffsets`, a Java map.
-
-    It is read as text: a call to the JVM for each partition would take longer than the question.
-    """
-    entries = _OFFSET.findall(str(answers.toString()))
-    return {(name, int(number)): (int(offset), int(stamp)) for name, number, offset, stamp in entries}
-
-
-def _offsets_in(found: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-    return {pair: offset for pair, (offset, _) in found.items()}
 
 
 class _UnknownTopicError(Exception):

@@ -6,7 +6,7 @@ Never at "earliest" or "latest" for a partition that was landed before: the firs
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -38,8 +38,8 @@ class Position:
     """One past the last offset of rows beyond `landed`, which a job left when shut out; only of partitions with such rows."""
     rows: int = 0
     """How many rows `batches` has."""
-    landed_at: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """When the landing of the newest batch in `landed` began, in Unix ms."""
+    landed_at: int | None = None
+    """When the landing of the newest batch began, in Unix ms."""
 
     def add(self, ranges: Iterable[Range]) -> None:
         """Counts a batch that `batches` holds."""
@@ -69,8 +69,8 @@ class Coverage:
     """How many rows `batches` has."""
     faults: tuple[str, ...] = ()
     """Where `batches` contradicts itself."""
-    landed_at: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """When the landing of the newest batch began, in Unix ms, by partition of the topics that exist now."""
+    landed_at: int | None = None
+    """When the landing of the newest batch began, in Unix ms."""
 
     def check(self) -> None:
         """Raises `HaltError` if rows of `batches` are missing or doubled."""
@@ -106,11 +106,7 @@ def coverage(tables: Tables, topics: Mapping[str, TopicInfo]) -> Coverage:
         frozenset((row.topic_id, row.partition) for row in rows if row.reason == GapReason.RECREATED),
         sum(row.rows for row in of_batches),
         tuple(_faults(rows)),
-        {
-            (names[row.topic_id], row.partition): row.time
-            for row in of_batches
-            if row.topic_id in names and row.time is not None
-        },
+        max((row.time for row in of_batches if row.time is not None), default=None),
     )
 
 

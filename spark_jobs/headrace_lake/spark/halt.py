@@ -22,12 +22,4 @@ class StoppingError(HeadraceError):
 
 
 class KafkaAwayError(HeadraceError):
-    """Kafka does not answer. The job may wait for it."""
-
-
-class UnresolvedError(KafkaAwayError):
-    """No name of a broker has an address now; the message names them."""
-
-
-class NoTokenError(KafkaAwayError):
-    """No token for Kafka can be had now; the message names the issuer, and says why."""
+    """Kafka does not answer, has no address, or its client no token. The job may wait for it."""

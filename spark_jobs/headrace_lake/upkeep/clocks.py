@@ -1,64 +1,57 @@
 """Decides whether the job's clock is right: only then may maintenance delete anything by time.
 
 Retention, vacuum and the clean-up of the log go by the job's own clock. A clock that is two years ahead would make them drop
-every row. So one other clock has to confirm it: that of Kafka's controller or, without its answer, the timestamp of the newest
-record that has landed.
+every row. So the newest record that has landed in this run has to confirm it: a receiver's clock gave it its timestamp.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from headrace_common.operations.log import Log
 
-from headrace_lake.spark.halt import KafkaAwayError
 from headrace_lake.upkeep.metrics import LakeMetrics
 
 TOLERANCE: Final = 300.0
-"""Seconds by which clocks may differ. Hosts that ask for the time at all are within one, and days hardly notice it."""
-
-
-class BrokerTime(Protocol):
-    """A source of the time of Kafka's clock."""
-
-    def time(self) -> int | None:
-        """Returns Unix ms; None if unknown. Raises `KafkaAwayError`."""
+"""Seconds by which clocks may differ: more than a record waits for its batch, and days hardly notice it."""
 
 
 class ClockGuard:
-    """Compares the clocks, and says once when they begin or cease to disagree. Any thread may call it."""
+    """Compares the clocks, and says once when they begin or cease to disagree. Any thread may call it.
+
+    `elapsed`: seconds by a clock that nobody sets.
+    """
 
     def __init__(
-        self, brokers: BrokerTime, metrics: LakeMetrics, log: Log, now: Callable[[], float] = lambda: time.time()
+        self,
+        metrics: LakeMetrics,
+        log: Log,
+        now: Callable[[], float] = lambda: time.time(),
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._brokers = brokers
         self._metrics = metrics
         self._log = log
         self._now = now
-        self._record: int | None = None
+        self._elapsed = elapsed
+        self._offset: float | None = None  # from `elapsed` to the time of the newest record
         self._agreed = True
 
     def landed(self, newest: int | None) -> None:
         """Learns that a batch has landed whose latest timestamp (ms) is `newest`; None: it had no event."""
-        self._record = self._record if newest is None else newest
+        if newest is not None:
+            self._offset = newest / 1000 - self._elapsed()
 
     def agree(self) -> bool:
-        """Returns whether rows and files may be deleted by their age. May block for an answer of Kafka."""
-        try:
-            told = self._brokers.time()
-        except KafkaAwayError:
-            told = None
-        told = self._record if told is None else told
-        ahead = None if told is None else self._now() - told / 1000
-        if ahead is not None:
-            self._metrics.clock_ahead.set(ahead)
-        agreed = ahead is not None and abs(ahead) <= TOLERANCE
+        """Returns whether rows and files may be deleted by their age: not before an event has landed."""
+        if self._offset is None:
+            return False
+        ahead = self._now() - self._elapsed() - self._offset
+        agreed = abs(ahead) <= TOLERANCE
+        self._metrics.clock_ahead.set(ahead)
         self._metrics.clocks_disagree.set(not agreed)
-        if self._agreed and not agreed:
-            self._log.warning("clocks disagree", ahead=ahead, stopped="retain,vacuum,clean_log")
-        elif agreed and not self._agreed:
-            self._log.info("clocks agree", ahead=ahead)
+        if agreed != self._agreed:
+            self._log.warning("clocks agree" if agreed else "clocks disagree", ahead=ahead)
         self._agreed = agreed
         return agreed

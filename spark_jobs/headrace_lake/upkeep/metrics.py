@@ -97,10 +97,10 @@ class LakeMetrics(Catalogue):
         )
         self.clock_ahead = self.gauge(
             "lake_clock_ahead_seconds",
-            "The job's clock minus that of Kafka's controller or, if Kafka does not tell it, minus the newest record landed.",
+            "The job's clock minus the timestamp of the newest record when it landed.",
         )
         self.clocks_disagree = self.gauge(
             "lake_clocks_disagree",
-            "1 while these clocks differ by more than five minutes: retention, vacuum and the clean-up of the log stop until they"
-            " agree.",
+            "1 while these differ by more than five minutes, as if the job lags: retention, vacuum and the clean-up of the log"
+            " stop until they agree.",
         )

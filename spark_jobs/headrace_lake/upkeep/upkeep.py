@@ -49,7 +49,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         self._short = False  # whether ids were forgotten early
         self._group_reporter = GroupReporter(brokers, group=settings.lake.group, metrics=health.metrics, log=log)
         self._group_reporter.landed(landed_before)
-        self._clocks = ClockGuard(brokers, health.metrics, log)
+        self._clocks = ClockGuard(health.metrics, log)
         self._maintenance = Maintenance(
             tables, settings.lake, epoch=epoch, metrics=health.metrics, log=log,
             stopping=stopping, agree=self._clocks.agree,

@@ -92,7 +92,7 @@ class World:
         return Lists(self, lake)
 
     def brokers(self) -> Any:
-        return Brokers(self.kafka, self.step, lambda: int(self.clock * 1000), lambda: self.steps)
+        return Brokers(self.kafka, self.step, lambda: self.steps)
 
     def records(self, ranges: Iterable[Range], ids: Mapping[str, str] | None = None) -> Callable[[], Rows]:
         """Reads the records of `ranges`, as Spark does: each time anew. `ids`: those of a stream's topics."""
@@ -184,7 +184,7 @@ class Run:
         self._root = checkpoint
         self._checkpoint: Any = None
         self._brokers: Any = world.brokers()
-        self._guard = ClockGuard(self._brokers, IGNORED, IGNORED, world.now)
+        self._guard = ClockGuard(IGNORED, IGNORED, world.now, lambda: world.clock)
         self._upkeep: Process | None = None
 
     def land(self) -> None:

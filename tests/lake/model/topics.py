@@ -40,7 +40,7 @@ class Topic:
 
 
 class Kafka:
-    """The topics that exist now, and those that were deleted. `clock`: its controller's, ms; `away`: until which step."""
+    """The topics that exist now, and those that were deleted. `away_until`: a step."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
@@ -65,12 +65,9 @@ class Kafka:
 class Brokers:
     """In place of `headrace_lake.kafka.source.Brokers`."""
 
-    def __init__(
-        self, kafka: Kafka, step: Callable[[], None], now: Callable[[], int], steps: Callable[[], int]
-    ) -> None:
+    def __init__(self, kafka: Kafka, step: Callable[[], None], steps: Callable[[], int]) -> None:
         self._kafka = kafka
         self._step = step
-        self._now = now
         self._steps = steps
 
     def _ask(self) -> None:
@@ -106,7 +103,3 @@ class Brokers:
 
     def close(self) -> None:
         pass
-
-    def time(self) -> int:
-        self._ask()
-        return self._now()
