@@ -18,8 +18,7 @@ from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import APP_ID
-from headrace_lake.tables.transaction_log import plain_parquet
-from headrace_lake.upkeep.inventory import Inventory
+from headrace_lake.tables.transaction_log import LiveFiles, plain_parquet
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -191,9 +190,6 @@ def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_p
     fence = Fence(Tables(spark, str(odd)))
     assert fence.epoch() == 1
     fence.write(BATCHES, row(spark, 0), transaction(1, 0))
-    inventory = Inventory(Storage(spark), f"{odd}/{BATCHES}", 1 << 20)
-    inventory.latest()
-    assert inventory.small_files() == 1
-    (log,) = sorted((odd / BATCHES / "_delta_log").glob("*.json"))[-1:]
-    (file,) = [action["add"] for action in map(json.loads, log.read_text().splitlines()) if "add" in action]
-    assert plain_parquet(spark.read, [f"{odd}/{BATCHES}/{file['path']}"]).count() == 1
+    log = LiveFiles(Storage(spark), f"{odd}/{BATCHES}")
+    log.latest()
+    assert plain_parquet(spark.read, log.paths()).count() == 1

@@ -22,8 +22,8 @@ from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, LOG_AGE, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import RETAINED_APP, VACUUMED_AT
+from headrace_lake.tables.transaction_log import LiveFiles, day_of
 from headrace_lake.upkeep import maintenance, retention
-from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.merging import choice, compaction
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -69,8 +69,8 @@ class Lake:
         commit(self.folder, BATCHES, transaction(1, number))
         self.landed += 1
 
-    def inventory(self, table: str) -> Inventory:
-        found = Inventory(Storage(self.spark), self.path(table), 128 << 20)
+    def inventory(self, table: str) -> LiveFiles:
+        found = LiveFiles(Storage(self.spark), self.path(table))
         found.latest()
         return found
 
@@ -91,10 +91,10 @@ class Lake:
         return [row for row in exactly_once(self.folder) if not row["ok"]]
 
 
-def all_of(table: Inventory) -> choice.Piece:
+def all_of(table: LiveFiles) -> choice.Piece:
     """A piece of all files of the table's one day."""
-    ((day, found),) = table.days.items()
-    return choice.Piece(Path(table._table).name, day, tuple(found.small))
+    (day,) = {day_of(name) for name in table.files}
+    return choice.Piece(Path(table._table).name, day, tuple(table.files))
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
+from headrace_lake.tables.transaction_log import File
 from headrace_lake.upkeep.maintenance import TimeBudget
 from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, Piece, choose, is_small
 
@@ -16,17 +16,25 @@ NOW = 1e9
 FINAL = 6**4  # the levels are 6**3, 6**2 …
 
 
-def day(*sizes: int, age: float = 0.0) -> SimpleNamespace:
-    """A day's files, the last one added `age` seconds ago."""
-    return SimpleNamespace(small={f"{number:03}": size for number, size in enumerate(sizes)}, newest=NOW - age)
+def day(*sizes: int, age: float = 0.0) -> list[File]:
+    """A day's files, added `age` seconds ago."""
+    return [File(size, NOW - age, None) for size in sizes]
 
 
-def next_piece(**tables: dict[str, SimpleNamespace]) -> Piece | None:
-    return choose(tables, today=TODAY, now=NOW, file_bytes=FINAL)
+def next_piece(**tables: dict[str, list[File]]) -> Piece | None:
+    named = {
+        table: {
+            f"day={day}/{n:03}" if day else f"{n:03}": file
+            for day, files in days.items()
+            for n, file in enumerate(files)
+        }
+        for table, days in tables.items()
+    }
+    return choose(named, today=TODAY, now=NOW, file_bytes=FINAL)
 
 
-def sizes(piece: Piece | None, files: SimpleNamespace) -> list[int]:
-    return sorted(files.small[path] for path in piece.files) if piece else []
+def sizes(piece: Piece, files: list[File]) -> list[int]:
+    return sorted(files[int(name[-3:])].size for name in piece.files)
 
 
 @pytest.mark.parametrize("name", [TODAY, ""])
@@ -55,25 +63,25 @@ def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> N
 @pytest.mark.parametrize("size", [9_000, 360_000, 1_800_000, 7_000_000])
 def test_a_day_is_rewritten_seldom_and_has_few_files(size: int) -> None:
     """A file of `size` bytes lands every 5 seconds, and all that is due is merged at once."""
-    files, written, most = SimpleNamespace(small={}, newest=NOW), 0, 0
-    batches, final, whole = 17_280, 128 << 20, 0
+    small, written, most, whole = dict[str, File](), 0, 0, 0
+    batches, final = 17_280, 128 << 20
     for number in range(batches + 200):
         now = NOW + 5 * number
         if number < batches:
-            files.small[f"{number:06}"], files.newest = size, now
+            small[f"day={YESTERDAY}/{number:06}"] = File(size, now, None)
         today = YESTERDAY if number < batches else TODAY
-        while piece := choose({"events": {YESTERDAY: files}}, today=today, now=now, file_bytes=final):
-            merged = sum(files.small.pop(path) for path in piece.files)
-            written += merged
-            if is_small(merged, final):
-                files.small[f"{number:06}+"] = merged
+        while piece := choose({"events": small}, today=today, now=now, file_bytes=final):
+            merged = File(sum(small.pop(name).size for name in piece.files), now, None)
+            written += merged.size
+            if is_small(name := f"day={YESTERDAY}/{number:06}+", merged, final):
+                small[name] = merged
             else:
                 whole += 1
         ideal = math.ceil(min(number + 1, batches) * size / final)
-        most = max(most, whole + len(files.small) - ideal)
+        most = max(most, whole + len(small) - ideal)
     assert written <= 4 * batches * size
     assert most <= 60
-    assert whole + len(files.small) <= 1.3 * ideal
+    assert whole + len(small) <= 1.3 * ideal
 
 
 def test_the_budget_is_a_share_of_the_time() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.properties import KNOWN_FEATURES
-from headrace_lake.tables.transaction_log import TransactionLog, _newest_checkpoint
-from headrace_lake.upkeep.inventory import Inventory
+from headrace_lake.tables.transaction_log import File, LiveFiles, TransactionLog, _newest_checkpoint
 
 
 class Files:
@@ -90,25 +89,23 @@ def test_a_table_that_forgets_transactions_stops_the_job() -> None:
     assert log_of(files).latest() == 3
 
 
-@pytest.mark.parametrize("size", [1, 1 << 30])
-def test_a_file_that_is_added_again_is_one(size: int) -> None:
+def test_a_file_that_is_added_again_is_one() -> None:
     """As by `ANALYZE TABLE … COMPUTE DELTA STATISTICS`, which adds all files once more, with their statistics."""
     files = Files(0, 1, 2)
-    add = {"add": {"path": "day=2026-11-27/x", "size": size}}
-    remove = {"remove": {"path": "day=2026-11-27/x", "size": size}}
+    add = {"add": {"path": "day=2026-11-27/x", "size": 7}}
+    remove = {"remove": {"path": "day=2026-11-27/x"}}
     files.put(1, add)
     files.put(2, add)
-    table = Inventory(files, "/lake/events", 1 << 20)  # type: ignore[arg-type]
+    table = LiveFiles(files, "/lake/events")  # type: ignore[arg-type]
     table.latest()
-    found = table.days["2026-11-27"]
-    assert (found.files, found.size) == (1, size)
+    assert table.files == {"day=2026-11-27/x": File(7, 0.0, None)}
     files.put(3, remove)
     table.latest()
-    assert table.days == {}
+    assert table.files == {}
     files.put(4, remove)
     files.put(5, add)
     table.latest()
-    assert table.days["2026-11-27"].files == 1
+    assert table.has(["day=2026-11-27/x"])
 
 
 def test_known_features_and_old_protocols_are_read_on() -> None:

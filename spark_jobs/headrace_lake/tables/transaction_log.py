@@ -17,7 +17,7 @@ from contextlib import suppress
 from datetime import datetime
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow.compute as pc
@@ -28,6 +28,7 @@ from typing_extensions import override
 
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.layout import DAY
 from headrace_lake.tables.properties import APP_ID, RETAINED_APP, strange_features
 
 _AWAY: Final = 60.0
@@ -37,6 +38,7 @@ _TOKENS: Final = 1_000
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _AS_PATTERNS: Final = "__globPaths__"  # Spark's `DataSource.GLOB_PATHS_KEY`
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
+_DAY: Final = re.compile(rf"{DAY}=([^/]+)/")
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 
 
@@ -176,33 +178,60 @@ class TransactionLog:
             )
 
 
+class File(NamedTuple):
+    """A file of a table."""
+
+    size: int  # bytes
+    added: float  # Unix time, as its writer says
+    stats: str | None  # JSON
+
+
 class LiveFiles(TransactionLog):
     """The files of one table, of the version that `latest` has read last."""
 
-    _parts = (*TransactionLog._parts, "add.path", "add.stats")
+    _parts = (*TransactionLog._parts, "add.path", "add.size", "add.modificationTime", "add.stats")
 
     def __init__(self, storage: Storage, table: str) -> None:
         super().__init__(storage, table)
-        self._files: dict[str, str | None] = {}  # name in the log -> statistics, as JSON
+        self.files: dict[str, File] = {}
+        """By their names in the log."""
+
+    def has(self, names: Iterable[str]) -> bool:
+        """Returns whether the table has all files of these names in the log."""
+        return all(name in self.files for name in names)
 
     def paths(self, since: tuple[str, int] | None = None) -> list[str]:
         """Returns where the files are; `since`: see `live_rows`."""
-        names = [name for name, stats in self._files.items() if since is None or _latest(stats, since[0]) >= since[1]]
-        elsewhere = {name for name in names if ":/" in name or name.startswith("/")}  # of a clone
-        return [unquote(name) if name in elsewhere else f"{self._table}/{unquote(name)}" for name in names]
+        names = [
+            name for name, file in self.files.items() if since is None or _latest(file.stats, since[0]) >= since[1]
+        ]
+        return [unquote(name) if is_foreign(name) else f"{self._table}/{unquote(name)}" for name in names]
 
     @override
     def _restart(self, version: int) -> None:
-        self._files = {}
+        self.files = {}
 
     @override
     def _take(self, version: int, action: Mapping[str, Mapping[str, Any]]) -> None:
         super()._take(version, action)
         match action:
             case {"add": {"path": str(path), **rest}}:
-                self._files[path] = rest.get("stats")
+                self.files[path] = File(
+                    int(rest["size"]), int(rest.get("modificationTime", 0)) / 1000, rest.get("stats")
+                )
             case {"remove": {"path": str(path)}}:
-                self._files.pop(path, None)
+                self.files.pop(path, None)
+
+
+def day_of(name: str) -> str:
+    """Returns the day of the file of this name in the log, as text; empty in a table without days."""
+    found = _DAY.match(name)
+    return found[1] if found else ""
+
+
+def is_foreign(name: str) -> bool:
+    """Returns whether the file of this name in the log belongs to another table, of which this one is a clone."""
+    return ":/" in name or name.startswith("/")
 
 
 def live_rows(

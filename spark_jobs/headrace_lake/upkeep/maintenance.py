@@ -28,8 +28,8 @@ from headrace_lake.spark.halt import SupersededError
 from headrace_lake.tables.fence import epoch_of
 from headrace_lake.tables.layout import BATCHES, GAPS, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
+from headrace_lake.tables.transaction_log import LiveFiles, day_of
 from headrace_lake.upkeep import retention
-from headrace_lake.upkeep.inventory import Inventory
 from headrace_lake.upkeep.merging import choice, compaction
 from headrace_lake.upkeep.merging.parquet_merge import InterruptedMergeError
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -101,11 +101,8 @@ class Maintenance:
         self._budget = TimeBudget(settings.maintenance_share)
         self._looked = 0.0
         self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
-        self._tables: dict[str, Inventory] = {}
+        self._tables = {name: LiveFiles(tables.storage, tables.path(name)) for name in SCHEMAS}
         self._cleaned: dict[str, int] = {}  # table -> how many times `_CLEAN_EVERY` commits its log had then
-        for name in SCHEMAS:
-            path = tables.path(name)
-            self._tables[name] = Inventory(tables.storage, path, settings.file_bytes)
         for name, value in _SESSION.items():
             tables.spark.conf.set(name, value)
 
@@ -132,7 +129,7 @@ class Maintenance:
             self._looked = time.monotonic()
 
     def _look(self) -> None:
-        """Updates the inventories. Raises `SupersededError` if another job has taken over."""
+        """Reads the logs. Raises `SupersededError` if another job has taken over."""
         for name, table in self._tables.items():
             latest = epoch_of(table.latest())
             if latest > self._epoch:
@@ -140,9 +137,10 @@ class Maintenance:
                     f"another job has taken over: it claimed epoch {latest} of the tables, this job holds epoch "
                     f"{self._epoch} and stops"
                 )
-            self._metrics.files.labels(name).set(sum(day_files.files for day_files in table.days.values()))
-            self._metrics.small_files.labels(name).set(table.small_files())
-            self._metrics.table_bytes.labels(name).set(sum(day_files.size for day_files in table.days.values()))
+            small = sum(choice.is_small(*each, self._settings.file_bytes) for each in table.files.items())
+            self._metrics.files.labels(name).set(len(table.files))
+            self._metrics.small_files.labels(name).set(small)
+            self._metrics.table_bytes.labels(name).set(sum(file.size for file in table.files.values()))
 
     def _next(self) -> MaintenancePiece | None:
         return next((piece for piece in self._pieces() if self._may(*piece[:2])), None)
@@ -153,7 +151,9 @@ class Maintenance:
         now = time.time()
         agree = self._agree()
         if agree and settings.retention_days:
-            newest = max((day for name in self._dropped_by_day() for day in self._tables[name].days), default="")
+            newest = max(
+                (day_of(file) for name in self._dropped_by_day() for file in self._tables[name].files), default=""
+            )
             first = retention.first_kept(settings.retention_days, now, newest)
             for name in self._dropped_by_day():
                 table = self._tables[name]
@@ -164,7 +164,7 @@ class Maintenance:
             if agree and times > self._cleaned.setdefault(name, times):
                 yield "clean_log", name, partial(self._clean_log, name, times)
         today = datetime.fromtimestamp(now, UTC).date().isoformat()
-        free = {name: table.days for name, table in self._tables.items() if self._may("compact", name)}
+        free = {name: table.files for name, table in self._tables.items() if self._may("compact", name)}
         piece = choice.choose(free, today=today, now=now, file_bytes=settings.file_bytes)
         if piece is not None:
             yield "compact", piece.table, partial(self._merge, piece)

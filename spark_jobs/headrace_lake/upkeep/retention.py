@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import RETAINED_APP, VACUUMED_AT
-from headrace_lake.upkeep.inventory import Inventory
+from headrace_lake.tables.transaction_log import LiveFiles, day_of
 
 _TOMBSTONES: Final = "delta.deletedFileRetentionDuration"
 
@@ -24,30 +24,30 @@ def first_kept(days: int, now: float, newest: str) -> date:
     return min(first, date.fromisoformat(newest)) if newest else first
 
 
-def due(inventory: Inventory, first: date) -> bool:
+def due(table: LiveFiles, first: date) -> bool:
     """Returns whether the table holds days before `first`."""
-    return any(day and day < first.isoformat() for day in inventory.days)
+    return any("" < day_of(name) < first.isoformat() for name in table.files)
 
 
-def drop(tables: Tables, name: str, inventory: Inventory, first: date) -> None:
+def drop(tables: Tables, name: str, table: LiveFiles, first: date) -> None:
     """Drops the days before `first` from the table `name`. No commit reads or writes a data file. Blocks.
 
     The transaction excuses the rows. A job that has taken over may have dropped more: then it is not committed.
     """
 
     def kept_from() -> int:
-        inventory.latest()
-        return inventory.kept_from()
+        table.latest()
+        return table.kept_from()
 
     days = (first - date(1970, 1, 1)).days
     tables.append(name, None, days, f"retain {first}", kept_from, app=RETAINED_APP)
     tables.delete_days(name, first)
 
 
-def vacuum_due(inventory: Inventory, every: float) -> bool:
+def vacuum_due(table: LiveFiles, every: float) -> bool:
     """Returns whether the last vacuum of the table, by any job, is `every` seconds ago."""
     try:
-        last = float(inventory.properties[VACUUMED_AT])
+        last = float(table.properties[VACUUMED_AT])
     except (KeyError, ValueError):
         last = 0.0
     return not 0 <= time.time() - last < every

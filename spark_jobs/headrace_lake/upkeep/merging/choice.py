@@ -8,8 +8,10 @@ the end. So how often a row is rewritten depends on the number of levels, not on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from headrace_lake.tables.transaction_log import File, day_of, is_foreign
 
 MOST_SMALL: Final = 48
 """Small files of a running day, or of a table without days, that wait. More would cost readers time, fewer make more levels."""
@@ -24,16 +26,6 @@ _SHRINK: Final = 1.1
 """Bytes that go into a file of the final size for each of its own, as measured: larger files compress better."""
 
 
-class DayOfFiles(Protocol):
-    """The files of one day; `small`: path -> bytes of those below the final size, `newest`: Unix time of the last one added."""
-
-    @property
-    def small(self) -> Mapping[str, int]: ...
-
-    @property
-    def newest(self) -> float: ...
-
-
 class Piece(NamedTuple):
     """Files of one `day` of `table` that become one file."""
 
@@ -42,13 +34,13 @@ class Piece(NamedTuple):
     files: tuple[str, ...]
 
 
-def is_small(size: int, file_bytes: int) -> bool:
-    """Returns whether a file of `size` bytes may still be merged, where the final size is `file_bytes`."""
-    return size < file_bytes // 2
+def is_small(name: str, file: File, file_bytes: int) -> bool:
+    """Returns whether a file may still be merged, where the final size is `file_bytes`."""
+    return file.size < file_bytes // 2 and not is_foreign(name)
 
 
 def choose(
-    tables: Mapping[str, Mapping[str, DayOfFiles]],
+    tables: Mapping[str, Mapping[str, File]],
     *,
     today: str,
     now: float,
@@ -56,52 +48,38 @@ def choose(
 ) -> Piece | None:
     """Returns the piece to merge next, the one with the most files; None if nothing is due.
 
-    `tables`: table -> day (ISO 8601; empty in a table without days) -> its files. `now` in Unix seconds, `today` in UTC.
+    `tables`: table -> its files. `now` in Unix seconds, `today` in UTC.
     """
-    pieces = [
-        piece
-        for table, days in tables.items()
-        for day, files in days.items()
-        if len(files.small) > 1 and (piece := _piece(table, day, files, bool(day) and day < today, now, file_bytes))
-    ]
+    pieces = []
+    for table, files in tables.items():
+        days: dict[str, dict[str, File]] = {}
+        for name, file in files.items():
+            if is_small(name, file, file_bytes):
+                days.setdefault(day_of(name), {})[name] = file
+        for day, small in days.items():
+            over = bool(day) and day < today and now - max(file.added for file in small.values()) >= SETTLED
+            if len(small) > 1 and (chosen := _due(small, file_bytes, over=over)):
+                pieces.append(Piece(table, day, tuple(chosen)))
     return max(pieces, key=lambda piece: len(piece.files), default=None)
 
 
-def _piece(table: str, day: str, files: DayOfFiles, ended: bool, now: float, file_bytes: int) -> Piece | None:
+def _due(small: Mapping[str, File], file_bytes: int, *, over: bool) -> list[str]:
+    """Returns which files of a day become one; none if there are too few yet. `over`: no more come."""
     full = round(file_bytes * _SHRINK)
-    if sum(files.small.values()) >= full or (ended and now - files.newest >= SETTLED):
-        return _of(table, day, _filling(files.small, full))
-    if len(files.small) < MOST_SMALL:
-        return None
-    return _of(table, day, _lowest(files.small, file_bytes))
-
-
-def _of(table: str, day: str, chosen: list[tuple[str, int]]) -> Piece:
-    return Piece(table, day, tuple(path for path, _ in chosen))
-
-
-def _filling(small: Mapping[str, int], full: int) -> list[tuple[str, int]]:
-    """Returns files of together at most `full` bytes, the largest first: the many small ones then fill what is left."""
-    chosen, left = [], full
-    for path, size in _by_size(small, largest_first=True):
-        if size <= left:
-            chosen.append((path, size))
-            left -= size
+    by_size = sorted((file.size, name) for name, file in small.items())
+    chosen: list[str] = []
+    total = 0
+    if over or sum(size for size, _ in by_size) >= full:
+        for size, name in reversed(by_size):  # the largest first: the many small ones then fill what is left
+            if total + size <= full:
+                chosen.append(name)
+                total += size
+    elif len(small) >= MOST_SMALL:
+        level = -1
+        for size, name in by_size:  # of the lowest level, and of the next ones while they are few
+            its_level = int(math.log(file_bytes / max(1, size), _FAN))
+            if len(chosen) >= _FAN and (its_level != level or total + size > file_bytes // 4):
+                break
+            chosen.append(name)
+            total, level = total + size, its_level
     return chosen
-
-
-def _lowest(small: Mapping[str, int], file_bytes: int) -> list[tuple[str, int]]:
-    """Returns the files of the lowest level, and of the next ones while they are few; at most a quarter of the final size."""
-    chosen: list[tuple[str, int]] = []
-    total, level = 0, -1
-    for path, size in _by_size(small):
-        its_level = int(math.log(file_bytes / max(1, size), _FAN))
-        if len(chosen) >= _FAN and (its_level != level or total + size > file_bytes // 4):
-            break
-        chosen.append((path, size))
-        total, level = total + size, its_level
-    return chosen
-
-
-def _by_size(small: Mapping[str, int], *, largest_first: bool = False) -> Iterable[tuple[str, int]]:
-    return sorted(small.items(), key=lambda item: (item[1], item[0]), reverse=largest_first)

@@ -24,7 +24,7 @@ from headrace_lake.spark.storage import Storage, local_path
 from headrace_lake.tables.append import DELTA, actions_of, new_name
 from headrace_lake.tables.layout import DAY, DUPLICATES, QUARANTINE, STATISTICS
 from headrace_lake.tables.statistics import statistics
-from headrace_lake.upkeep.inventory import Inventory
+from headrace_lake.tables.transaction_log import LiveFiles
 from headrace_lake.upkeep.merging.choice import Piece
 from headrace_lake.upkeep.merging.parquet_merge import Form, check, merge_files
 
@@ -50,7 +50,7 @@ class Files(NamedTuple):
 
 
 def merge(
-    spark: SparkSession, path: str, piece: Piece, table: Inventory, going_on: Callable[[], bool] = lambda: True
+    spark: SparkSession, path: str, piece: Piece, table: LiveFiles, going_on: Callable[[], bool] = lambda: True
 ) -> int:
     """Merges the files of `piece` in `table`, which is at `path`. Readers see the same rows before and after. Blocks.
 
@@ -60,15 +60,15 @@ def merge(
     given = cast("Any", spark)._jsc.hadoopConfiguration()
     level = max(int(given.get(ZSTD_LEVEL, "0")), _MERGED_LEVEL)
     row_group = int(given.get(_BLOCK_SIZE, str(_ROW_GROUP)))
-    files = Files(path, piece.day, dict.fromkeys(piece.files, 0) | table.sizes(piece.day, piece.files))
     by = _SORTED_BY.get(piece.table, _BY_EVENT_TIME) if piece.day else ()
 
     def there() -> bool:
         table.latest()
-        return len(table.sizes(piece.day, piece.files)) == len(piece.files)
+        return table.has(piece.files)
 
     if not there():
         return 0
+    files = Files(path, piece.day, {name: table.files[name].size for name in piece.files})
     form = Form(by, level, row_group, plain=UNLIKE)
     ranged = [name.strip(" `") for name in table.properties.get(STATISTICS, "").split(",")]
     return replace(spark, files, form, ranged, there=there, going_on=going_on)
