@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -15,35 +13,23 @@ from headrace_lake.kafka.source import Brokers, TopicInfo, client_options
 from tests.contract.certificates import Authority
 
 
-class Answers(Brokers):
-    """Brokers whose topics have this id."""
-
-    def __init__(self, topic_id: str) -> None:
-        super().__init__(MagicMock(), KafkaSettings())
-        self._id = topic_id
-
-    def _client(self) -> Any:
-        return SimpleNamespace(
-            describeTopics=lambda names: SimpleNamespace(topicNameValues=lambda: {n: n for n in names})
-        )
-
-    def _list(self, names: Any) -> Any:
-        return list(names)
-
-    def _wait(self, future: Any) -> Any:
-        partitions = SimpleNamespace(size=lambda: 3)
-        identity = SimpleNamespace(toString=lambda: self._id)
-        return SimpleNamespace(topicId=lambda: identity, partitions=lambda: partitions)
-
-
-def test_topics_have_ids() -> None:
-    assert Answers("xHv2nGQMQ5mH0Vb8mTQ0wA").topics(["t"]) == {"t": TopicInfo("xHv2nGQMQ5mH0Vb8mTQ0wA", 3)}
-
-
-def test_brokers_without_topic_ids_are_refused_as_a_wrong_setting() -> None:
-    """`ConfigError` ends the process with 78: a supervisor does not start it again and again."""
+@pytest.mark.parametrize("given", ["xHv2nGQMQ5mH0Vb8mTQ0wA", "A" * 22])
+def test_topics_have_ids(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """Of brokers without them it is a wrong setting: 78 ends the process, and a supervisor does not start it again and again."""
+    brokers = Brokers(MagicMock(), KafkaSettings())
+    client = MagicMock()
+    client.describeTopics.return_value.topicNameValues.return_value = {"t": "t"}
+    monkeypatch.setattr(brokers, "_client", lambda: client)
+    monkeypatch.setattr(brokers, "_list", list)
+    found = MagicMock(
+        **{"topicId.return_value.toString.return_value": given, "partitions.return_value.size.return_value": 3}
+    )
+    monkeypatch.setattr(brokers, "_wait", lambda *_: found)
+    if given != "A" * 22:
+        assert brokers.topics(["t"]) == {"t": TopicInfo(given, 3)}
+        return
     with pytest.raises(ConfigError, match=r"give the topic t no id: they are older than Kafka 2\.8"):
-        Answers("A" * 22).topics(["t"])
+        brokers.topics(["t"])
 
 
 def test_executors_get_the_certificates_themselves(tmp_path: Path) -> None:
