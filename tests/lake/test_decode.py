@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, REQUIRED_HEADERS, RecordFault
 from headrace_lake.rows import decode
+from headrace_lake.rows.keyed_counts import counts, keyed_counts
 from headrace_lake.tables.layout import EVENTS, QUARANTINE, SCHEMAS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from tests.contract.waiting import there
@@ -259,6 +260,17 @@ def test_every_record_is_an_event_or_a_fault(spark: SparkSession, records: list[
     assert [row[decode.FAULT] for row in decoded] == [expected_fault(record) for record in records]
     wrong = Counter({row["offset"]: 1 for row in decoded if row[decode.FAULT] is not None})
     assert Counter(row["offset"] for row in faults(spark, records)) == wrong
+
+
+@pytest.mark.parametrize(("keys", "tasks"), [(7, 3), (5_000, 2)])
+def test_rows_are_counted_exactly_by_their_key(spark: SparkSession, keys: int, tasks: int) -> None:
+    """Each task meets every key; some rows have none."""
+    rows = 6 * keys + 1
+    key = f"if(id % 5 = 0, null, id * 7919 % {keys})"
+    observation = Observation()
+    frame = spark.range(0, rows, 1, tasks).observe(observation, keyed_counts(sf.expr(key)).alias("found"))
+    frame.write.format("noop").mode("append").save()
+    assert counts(observation.get["found"]) == Counter(number * 7919 % keys for number in range(rows) if number % 5)
 
 
 def _naive(instant: datetime) -> datetime:
