@@ -1,46 +1,14 @@
-"""``headrace conform``: the probes, in the order in which they are asked, and their table."""
+"""``headrace conform``: asks a server, and prints each answer when it comes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
-from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known, run
 from headrace_cli.options import CaOption, StateOption, examples
-from headrace_cli.wire.target import ASKED, target_of, why_not
-from headrace_reader.text import printable
-from rich.text import Text
-
-from headrace_conform import probes
-from headrace_conform.bench import Bench, Finding, Probe, StorageSwitch, Verdict
-
-_COLORS: Final = {Verdict.KEPT: "green", Verdict.BROKEN: "red", Verdict.NOTED: "yellow", Verdict.NOT_ASKED: "dim"}
-
-_LUMBERJACK: Final = frozenset({"lumberjack"})
-PROBES: Final = (
-    Probe("acknowledges", "How soon does it acknowledge?", probes.acknowledges),
-    Probe("before-storage", "Does it acknowledge before it stores?", probes.before_storage, held=True),
-    Probe("version-1", "Does it keep clients of version 1 alive?", probes.version_one, _LUMBERJACK, held=True),
-    Probe("half-closed", "Does a client that has finished sending still hear?", probes.half_closed, held=True),
-    Probe("gone", "What if the client goes away with a frame in flight?", probes.gone, held=True, risky=True),
-    Probe("in-flight", "Does it take several frames at once?", probes.in_flight),
-    Probe("resend", "Does it acknowledge what it has already?", probes.resend),
-    Probe("large-frame", "How large may a frame be?", probes.large_frame, risky=True),
-    Probe("half-frame", "What does half a frame do?", probes.half_frame, risky=True),
-    Probe("malformed", "What do bytes do with which no frame begins?", probes.malformed, risky=True),
-    Probe("bad-event", "What does one event do that is not understood?", probes.faulty, risky=True),
-    Probe("no-frame", "What do connections do that say nothing?", probes.no_frame, risky=True),
-    Probe("bomb", "What does a compressed frame do that inflates a thousandfold?", probes.bomb, risky=True),
-)
-"""Each is asked of servers of its `protocols`. The bomb is the last: a server that breaks by it stays broken."""
-
-
-Asked = tuple[Probe, Finding]
 
 
 def _exit(status: int, **_: object) -> None:
@@ -90,6 +58,13 @@ def conform(
     """Ask any server when it acknowledges, and what bad input does to it. It sends events and harmful bytes; exit status 1
     if the server breaks the promise.
     """
+    from headrace_cli import console
+    from headrace_cli.wire.target import ASKED, target_of
+    from headrace_reader.text import printable
+
+    from headrace_conform.bench import Bench, Finding, Probe, StorageSwitch, Verdict, ask
+    from headrace_conform.probes import PROBES
+
     check_known("--protocol", [protocol or "NAME"], sorted(ASKED))
     if bool(hold) != bool(release):
         raise CommandError("--hold-command and --release-command go together: name both.", status=2)
@@ -98,71 +73,24 @@ def conform(
     probes = [probe for probe in probes if not only or probe.name in only]
     storage = StorageSwitch(hold, release) if hold else None
     bench = Bench(target_of(protocol, state, target, ca), wait, silence, storage, largest << 20, inflated << 20)
-    asked = asyncio.run(_run(bench, probes))
+
+    def told(probe: Probe, finding: Finding) -> None:
+        if not as_json:
+            line = f"{probe.name:<14}  {finding.verdict:<9}  {printable(finding.answer)}"
+            console.OUT.print(line, style="red" if finding.verdict is Verdict.BROKEN else "", markup=False)
+
+    asked = asyncio.run(ask(bench, probes, told))
+    broken = [probe.name for probe, finding in asked if finding.verdict is Verdict.BROKEN]
     if as_json:
-        sys.stdout.write(json.dumps(_described(bench, asked), indent=1) + "\n")
-    else:
-        _print(bench, asked)
-    return EXIT_FAILED if any(finding.verdict is Verdict.BROKEN for _, finding in asked) else 0
-
-
-async def _run(bench: Bench, probes: Sequence[Probe]) -> list[Asked]:
-    try:
-        async with bench.line():
-            pass
-    except (OSError, TimeoutError) as error:
-        raise CommandError(f"{why_not(bench.target, error, bench.wait)}.") from error
-    asked = []
-    for number, probe in enumerate(probes, 1):
-        if console.ERR.is_terminal:
-            console.ERR.print(f"{number} of {len(probes)}: {probe.name} …", end="\r", markup=False)
-        asked.append((probe, await _ask(bench, probe)))
-        if console.ERR.is_terminal:
-            console.ERR.print(" " * 60, end="\r")
-    return asked
-
-
-async def _ask(bench: Bench, probe: Probe) -> Finding:
-    if probe.held and bench.storage is None:
-        return Finding(Verdict.NOT_ASKED, "needs --hold-command and --release-command")
-    try:
-        finding = await probe.ask(bench)
-    except (OSError, TimeoutError) as error:
-        return Finding(Verdict.BROKEN, f"takes no connection any more: {why_not(bench.target, error, bench.wait)}")
-    if probe.risky and (problem := await bench.alive()):
-        return Finding(Verdict.BROKEN, f"{finding.answer}; afterwards a new client hears: {problem}", finding.figures)
-    return finding
-
-
-def _described(bench: Bench, asked: Sequence[Asked]) -> dict[str, Any]:
-    return {
-        "target": bench.target.address,
-        "protocol": bench.target.protocol,
-        "run": bench.run,
-        "connections": bench.connections,
-        "broken": [probe.name for probe, finding in asked if finding.verdict is Verdict.BROKEN],
-        "probes": [
-            {
-                "name": probe.name,
-                "question": probe.question,
-                "verdict": finding.verdict.value,
-                "answer": finding.answer,
-                **({"figures": finding.figures} if finding.figures else {}),
-            }
+        answers = [
+            {"name": probe.name, "question": probe.question, "verdict": finding.verdict, "answer": finding.answer}
             for probe, finding in asked
-        ],
-    }
-
-
-def _print(bench: Bench, asked: Sequence[Asked]) -> None:
-    table = console.table("probe", "", f"~{bench.target.protocol} at {bench.target.address}")
-    for probe, finding in asked:
-        style = _COLORS[finding.verdict]
-        table.add_row(probe.name, Text(finding.verdict.value, style), Text(printable(finding.answer)))
-    console.OUT.print(table, soft_wrap=False)
-    broken = sum(finding.verdict is Verdict.BROKEN for _, finding in asked)
-    told = f"{broken} broken" if broken else "nothing broken"
-    console.ERR.print(f"{len(asked)} probes over {bench.connections} connections: {told}", markup=False)
+        ]
+        place = {"target": bench.target.address, "protocol": protocol, "run": bench.run}
+        print(json.dumps({**place, "broken": broken, "probes": answers}, indent=1))
+    else:
+        print(f"{len(asked)} probes: {len(broken) or 'nothing'} broken")
+    return EXIT_FAILED if broken else 0
 
 
 if __name__ == "__main__":

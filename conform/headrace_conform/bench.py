@@ -1,4 +1,4 @@
-"""The bench of every probe: connections, events, limits and a storage to stall; and a probe's finding."""
+"""The bench of every probe: connections, events, limits and a storage to stall; and how a server is asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 import secrets
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from headrace_cli.ground import CommandError
 from headrace_cli.wire.channel import opened
-from headrace_cli.wire.target import ASKED, Target
+from headrace_cli.wire.target import ASKED, Target, why_not
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import Answer, Client, Remark
+from headrace_common.session.client import Answer, Client
 
 EVERY: Final[Collection[str]] = frozenset(ASKED)
 PATIENCE: Final = 60.0
@@ -41,11 +41,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A probe's result: one sentence without its point, and figures for programs."""
+    """A probe's result: one sentence without its point."""
 
     verdict: Verdict
     answer: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -62,12 +61,10 @@ class Bench:
     largest: int
     inflated: int
     run: str = field(default_factory=lambda: secrets.token_hex(8))
-    connections: int = 0
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def line(self, client: Client | None = None) -> AbstractAsyncContextManager[Line]:
         """Return a new connection of this protocol's usual client, or of another."""
-        self.connections += 1
         return connected(self.target, client or ASKED[self.target.protocol](), self.wait)
 
     def events(self, count: int, size: int = 0) -> list[Mapping[str, Any]]:
@@ -134,7 +131,7 @@ def _run(command: str, option: str) -> None:
 
 @dataclass
 class Line:
-    """A connection. `answers` and `remarks` have the time at which each came, in seconds of the monotonic clock.
+    """A connection. `answers` have the time at which each came, in seconds of the monotonic clock.
 
     `ended`: how the server ended it (``closes``, ``resets``); `fault`: a reply that no server may send.
     """
@@ -143,7 +140,6 @@ class Line:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     answers: list[tuple[float, Answer]] = field(default_factory=list)
-    remarks: list[tuple[float, Remark]] = field(default_factory=list)
     ended: str = ""
     fault: str = ""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -194,8 +190,6 @@ class Line:
                 for heard in self.client.receive(data):
                     if isinstance(heard, Answer):
                         self.answers.append((now, heard))
-                    else:
-                        self.remarks.append((now, heard))
                 self._news.set()
             self.ended = "closes"
         except ProtocolError as error:
@@ -231,3 +225,31 @@ def outcome(line: Line, frame: int = 0) -> str:
         return f"says what no server may say: {line.fault}"
     done = "acknowledges it" if line.whole(frame) else ""
     return " and ".join(filter(None, (done, f"{line.ended} the connection" if line.ended else ""))) or "says nothing"
+
+
+async def ask(
+    bench: Bench, probes: Sequence[Probe], told: Callable[[Probe, Finding], None]
+) -> list[tuple[Probe, Finding]]:
+    """Ask all; `told` hears each answer when it comes. Raises `CommandError` if the server takes no connection at all."""
+    try:
+        async with bench.line():
+            pass
+    except (OSError, TimeoutError) as error:
+        raise CommandError(f"{why_not(bench.target, error, bench.wait)}.") from error
+    asked = []
+    for probe in probes:
+        asked.append((probe, await _ask(bench, probe)))
+        told(*asked[-1])
+    return asked
+
+
+async def _ask(bench: Bench, probe: Probe) -> Finding:
+    if probe.held and bench.storage is None:
+        return Finding(Verdict.NOT_ASKED, "needs --hold-command and --release-command")
+    try:
+        finding = await probe.ask(bench)
+    except (OSError, TimeoutError) as error:
+        return Finding(Verdict.BROKEN, f"takes no connection any more: {why_not(bench.target, error, bench.wait)}")
+    if probe.risky and (problem := await bench.alive()):
+        return Finding(Verdict.BROKEN, f"{finding.answer}; afterwards a new client hears: {problem}")
+    return finding

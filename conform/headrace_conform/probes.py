@@ -12,7 +12,7 @@ from headrace_common.session.client import Answer
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
 
-from headrace_conform.bench import Bench, Finding, Line, Verdict, outcome
+from headrace_conform.bench import Bench, Finding, Line, Probe, Verdict, outcome
 
 IN_FLIGHT: Final = 8
 STEP: Final = 4
@@ -35,8 +35,7 @@ async def acknowledges(bench: Bench) -> Finding:
             if not await line.acknowledged(frame, bench.wait):
                 return Finding(Verdict.BROKEN, f"{outcome(line, frame)} within {bench.wait:g} s")
             times.append((line.whole(frame) or 0.0) - begun)
-        said = " and ".join(map(milliseconds, times))
-        return Finding(Verdict.KEPT, f"acknowledges after {said}", {"seconds": times})
+        return Finding(Verdict.KEPT, f"acknowledges after {' and '.join(map(milliseconds, times))}")
 
 
 async def in_flight(bench: Bench) -> Finding:
@@ -75,12 +74,11 @@ async def large_frame(bench: Bench) -> Finding:
         async with bench.line() as line:
             await line.send(line.client.frame(bench.events(size // 1024, 900), line.client.plain), bench.wait)
             if not await line.acknowledged(0, bench.wait):
-                figures = {"taken": taken, "refused": size}
                 said = f"takes {format_size(taken)}" if taken else "takes none"
-                return Finding(Verdict.NOTED, f"{said}; at {format_size(size)} it {outcome(line)}", figures)
+                return Finding(Verdict.NOTED, f"{said}; at {format_size(size)} it {outcome(line)}")
         taken = size
         if size == bench.largest:
-            return Finding(Verdict.KEPT, f"takes {format_size(taken)}, the bound of this run", {"taken": taken})
+            return Finding(Verdict.KEPT, f"takes {format_size(taken)}, the bound of this run")
         size *= STEP
 
 
@@ -93,14 +91,7 @@ async def before_storage(bench: Bench) -> Finding:
 async def version_one(bench: Bench) -> Finding:
     """The same in version 1, whose clients take any reply as success for the whole window."""
     async with bench.line(LumberjackClient(version=V1)) as line:
-        found = await _held(bench, line)
-        counts = found.figures.get("while_held", ())
-    if found.verdict is not Verdict.BROKEN and (counts or found.figures.get("fault")):
-        said = (
-            f"speaks {len(counts) or 1} times while the storage stands still: a client of version 1 takes it as success"
-        )
-        return Finding(Verdict.BROKEN, said, found.figures)
-    return found
+        return await _held(bench, line, any_word="a client of version 1 takes it as success")
 
 
 async def half_closed(bench: Bench) -> Finding:
@@ -133,8 +124,8 @@ async def gone(bench: Bench) -> Finding:
     return Finding(Verdict.KEPT, "minds it not")
 
 
-async def _held(bench: Bench, line: Line) -> Finding:
-    """Report what a connection hears while the storage is stopped, and after that."""
+async def _held(bench: Bench, line: Line, any_word: str = "") -> Finding:
+    """Report what a connection hears while the storage is stopped, and after that. `any_word`: why it must hear none."""
     assert bench.storage is not None
     await line.send(line.client.frame(bench.events(10)), bench.wait)
     if not await line.acknowledged(0, bench.wait):
@@ -146,24 +137,19 @@ async def _held(bench: Bench, line: Line) -> Finding:
         heard = [(at - begun, answer) for at, answer in line.answers if answer.frame == 1]
         fault = line.fault
     released = time.monotonic()
-    figures = {"while_held": [[round(at, 3), answer.count] for at, answer in heard], "fault": fault}
-    early = next(((at, answer) for at, answer in heard if answer.count), None)
-    if early is not None:
-        at, answer = early
-        said = "" if answer.whole else f"{answer.count} of {answer.size} events "
-        return Finding(
-            Verdict.BROKEN, f"acknowledges {said}before it stores: after {milliseconds(at)}, while the storage stands still",
-            figures,
-        )  # fmt: skip
-    told = f"waits{_kept_alive(heard)}"
+    for at, answer in heard:
+        if answer.count:
+            part = "" if answer.whole else f"{answer.count} of {answer.size} events "
+            when = f"after {milliseconds(at)}, while the storage stands still"
+            return Finding(Verdict.BROKEN, f"acknowledges {part}before it stores: {when}")
+    if any_word and (heard or fault):
+        return Finding(Verdict.BROKEN, f"speaks {len(heard) or 1} times while the storage stands still: {any_word}")
     if line.over:
-        return Finding(Verdict.NOTED, f"{outcome(line, 1)} while the storage stands still", figures)
+        return Finding(Verdict.NOTED, f"{outcome(line, 1)} while the storage stands still")
     if await line.acknowledged(1, bench.wait):
-        after = (line.whole(1) or released) - released
-        return Finding(
-            Verdict.KEPT, f"{told}, and acknowledges {milliseconds(max(after, 0))} after it goes on", figures
-        )
-    return Finding(Verdict.BROKEN, f"{told}, and then {outcome(line, 1)} for {bench.wait:g} s", figures)
+        after = milliseconds(max((line.whole(1) or released) - released, 0))
+        return Finding(Verdict.KEPT, f"waits{_kept_alive(heard)}, and acknowledges {after} after it goes on")
+    return Finding(Verdict.BROKEN, f"waits{_kept_alive(heard)}, and then {outcome(line, 1)} for {bench.wait:g} s")
 
 
 def _kept_alive(heard: list[tuple[float, Answer]]) -> str:
@@ -199,14 +185,13 @@ async def malformed(bench: Bench) -> Finding:
         await line.send(data, bench.wait)
         await line.acknowledged(1, bench.wait)
     before = "acknowledges the frame before it" if line.whole(0) else "acknowledges not even the frame before it"
-    figures = {"before": bool(line.whole(0)), "after": bool(line.whole(1)), "closed": bool(line.ended)}
     if line.fault:
-        return Finding(Verdict.BROKEN, outcome(line), figures)
+        return Finding(Verdict.BROKEN, outcome(line))
     if line.whole(1):
-        return Finding(Verdict.NOTED, f"skips those bytes: {before} and the frame after it", figures)
+        return Finding(Verdict.NOTED, f"skips those bytes: {before} and the frame after it")
     if line.ended:
-        return Finding(Verdict.KEPT if line.whole(0) else Verdict.NOTED, f"{line.ended}; {before}", figures)
-    return Finding(Verdict.NOTED, f"{before}, and then nothing: the client waits", figures)
+        return Finding(Verdict.KEPT if line.whole(0) else Verdict.NOTED, f"{line.ended}; {before}")
+    return Finding(Verdict.NOTED, f"{before}, and then nothing: the client waits")
 
 
 async def faulty(bench: Bench) -> Finding:
@@ -230,8 +215,7 @@ async def bomb(bench: Bench) -> Finding:
         await line.acknowledged(0, bench.wait)
         said = outcome(line)
     sizes = f"{format_size(len(data))} that inflate to {format_size(bench.inflated)}"
-    verdict = Verdict.BROKEN if line.fault else Verdict.NOTED
-    return Finding(verdict, f"{said} ({sizes})", {"bytes": len(data), "inflated": bench.inflated})
+    return Finding(Verdict.BROKEN if line.fault else Verdict.NOTED, f"{said} ({sizes})")
 
 
 async def no_frame(bench: Bench) -> Finding:
@@ -240,3 +224,22 @@ async def no_frame(bench: Bench) -> Finding:
         async with bench.line():
             pass
     return Finding(Verdict.KEPT, "minds them not")
+
+
+_LUMBERJACK: Final = frozenset({"lumberjack"})
+PROBES: Final = (
+    Probe("acknowledges", "How soon does it acknowledge?", acknowledges),
+    Probe("before-storage", "Does it acknowledge before it stores?", before_storage, held=True),
+    Probe("version-1", "Does it keep clients of version 1 alive?", version_one, _LUMBERJACK, held=True),
+    Probe("half-closed", "Does a client that has finished sending still hear?", half_closed, held=True),
+    Probe("gone", "What if the client goes away with a frame in flight?", gone, held=True, risky=True),
+    Probe("in-flight", "Does it take several frames at once?", in_flight),
+    Probe("resend", "Does it acknowledge what it has already?", resend),
+    Probe("large-frame", "How large may a frame be?", large_frame, risky=True),
+    Probe("half-frame", "What does half a frame do?", half_frame, risky=True),
+    Probe("malformed", "What do bytes do with which no frame begins?", malformed, risky=True),
+    Probe("bad-event", "What does one event do that is not understood?", faulty, risky=True),
+    Probe("no-frame", "What do connections do that say nothing?", no_frame, risky=True),
+    Probe("bomb", "What does a compressed frame do that inflates a thousandfold?", bomb, risky=True),
+)
+"""Each is asked of servers of its `protocols`. The bomb is the last: a server that breaks by it stays broken."""

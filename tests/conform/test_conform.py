@@ -19,8 +19,9 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.wire.target import ASKED
 from headrace_conform import bench
-from headrace_conform.__main__ import PROBES, app, conform
+from headrace_conform.__main__ import app, conform
 from headrace_conform.bench import Line, StorageSwitch, connected
+from headrace_conform.probes import PROBES
 from headrace_lumberjack.wire import V1, acknowledgement
 from typer.testing import CliRunner
 
@@ -94,7 +95,7 @@ def test_an_honest_server_breaks_nothing(protocol: str, tmp_path: Path, capfd: p
         "waits without a word, and acknowledges .* after it goes on", probes["before-storage"]["answer"]
     )
     assert probes["malformed"]["answer"] == "closes; acknowledges the frame before it"
-    assert probes["large-frame"]["figures"]["taken"] == 1 << 20
+    assert probes["large-frame"]["answer"] == "takes 1 MiB, the bound of this run"
 
 
 def test_who_acknowledges_before_storing_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -244,7 +245,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr
     assert "before-storage  not asked  needs --hold-command" in done.stdout
-    assert "nothing broken" in done.stderr
+    assert done.stdout.endswith("probes: nothing broken\n")
 
 
 @pytest.mark.parametrize(
