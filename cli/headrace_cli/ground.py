@@ -27,11 +27,8 @@ def run(verbs: Callable[..., Any]) -> None:
     """Run the verb that the arguments name. Print Headrace's own errors as one sentence on standard error."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (None: it is closed)
     try:
-        if isinstance(
-            sys.stdout, TextIOWrapper
-        ):  # a terminal need not know ✓, and nothing that clients wrote ends a file
+        if isinstance(sys.stdout, TextIOWrapper):  # a terminal need not know ✓, nor any file what clients wrote
             sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
-        _check_current_folder()
         try:
             verbs(prog_name="headrace")
         finally:
@@ -68,14 +65,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__context__
-
-
-def _check_current_folder() -> None:
-    """Raise `CommandError` if the current folder was deleted: libraries would end without saying so."""
-    try:
-        Path.cwd()
-    except OSError as error:
-        raise CommandError(f"The current folder is gone ({error.strerror}): go to another.") from error
 
 
 def module(name: str) -> tuple[str, ...]:
@@ -132,12 +121,6 @@ def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in there:
             raise CommandError(f"{what} {name}: it is one of {', '.join(there)}.", status=2)
-
-
-def check_checkout(verb: str) -> None:
-    """Raise `CommandError` if the command line was installed from its packages: `verb` needs the files of a checkout."""
-    if not IN_CHECKOUT:
-        raise CommandError(f"{verb} needs a checkout of the repository: call ./headrace there.")
 
 
 def cache() -> Path:

@@ -1,4 +1,4 @@
-"""TCP ports of this machine: which are free, and which process holds the others."""
+"""TCP ports of this machine that are free."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import socket
 import sys
 from typing import Final
 
-import psutil
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.sockets import bound_socket
 
@@ -56,16 +55,3 @@ def _bound(host: str, port: int) -> socket.socket | None:
         raise CommandError(
             f"Nothing can listen on {host}: {cause.strerror}. It must be an address of this machine.", status=2
         ) from cause
-
-
-def holder(port: int) -> str:
-    """Return the process that listens on `port`, for a message: name and pid, or less when this user may not know them."""
-    try:
-        for connection in psutil.net_connections(kind="tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,) and connection.pid:
-                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
-    except psutil.Error:
-        pass
-    if port < 1024:
-        return "another process, or it needs root"
-    return "another user's process"

@@ -18,7 +18,7 @@ from headrace_common.protocol import Protocol, installed
 from headrace_cli.ground import CommandError, check_known, module
 from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
-from headrace_cli.machine.ports import free_port, holder, is_taken
+from headrace_cli.machine.ports import free_port, is_taken
 from headrace_cli.stack.broker import HOST, LOCALE, Broker
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Part, Stack
@@ -161,7 +161,7 @@ def base_environment(bootstrap: str, *, embedded: bool) -> dict[str, str]:
 
 
 class _Ports:
-    """Gives the usual ports, or free ones. For a port in use it raises `CommandError`, with the process that holds it."""
+    """Gives the usual ports, or free ones. For a port in use it raises `CommandError`."""
 
     def __init__(self, any_port: bool) -> None:
         self._any = any_port
@@ -175,6 +175,6 @@ class _Ports:
                 f"Port {port} is wanted by {self._given[port]} and {what}: leave one out (--services), or use --any-port."
             )
         elif is_taken(host, port):
-            raise CommandError(f"Port {port}, {what}, is taken by {holder(port)}: stop that, or use --any-port.")
+            raise CommandError(f"Port {port}, {what}, is taken: stop what listens there, or use --any-port.")
         self._given[port] = what
         return port

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from contextlib import suppress
 from typing import Annotated, Final
@@ -46,13 +45,11 @@ def _stop(state: StateFolder) -> None:
     supervisor = state.supervisor()
     if supervisor is None:
         raise CommandError(f"An unknown process holds {state.path / 'lock'}: nothing was stopped.")
-    with suppress(psutil.NoSuchProcess):
-        supervisor.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + STOP_SECONDS
-    while state.running():
-        if time.monotonic() > deadline:
+    with suppress(psutil.NoSuchProcess):  # nor does psutil signal another one that has its pid by now
+        supervisor.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        while state.running() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if state.running():
             console.line("stack", "bad", f"its supervisor did not stop in {STOP_SECONDS:.0f} s: killed")
-            with suppress(psutil.NoSuchProcess):  # nor does psutil signal another one that has its pid by now
-                supervisor.kill()
-            return
-        time.sleep(0.05)
+            supervisor.kill()

@@ -5,40 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from binascii import crc32
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from aiokafka.structs import TopicPartition
-from headrace_common.kafka.client import Topic, describe
-from headrace_common.kafka.producer import Producer
-from headrace_common.kafka.record_batch import builder_of
-from headrace_common.operations.errors import DeliveryError
-from headrace_common.operations.settings import KafkaSettings
-from headrace_common.protocol import installed
-from headrace_common.record.contract import EventHeader, Reason, RecordFault
-from headrace_common.record.encoding import encode
-from headrace_common.session.again import PublishedEvent, QuarantinedItem, ReplayOutcome
-from headrace_reader.address import LakeAddress
-from headrace_reader.tables import connect
-from headrace_reader.text import printable
-from rich.text import Text
 
-from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, check_known
 from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples, parse_moment
-from headrace_cli.stack.reach import check_reachable, kafka_settings
-from headrace_cli.wire.items import ItemReader, items_of
+
+if TYPE_CHECKING:
+    from headrace_common.operations.settings import KafkaSettings
+    from headrace_common.session.again import PublishedEvent, QuarantinedItem, ReplayOutcome
+    from headrace_reader.address import LakeAddress
 
 AT_ONCE: Final = 2_000
 """The most events that are looked up and published together, or `AT_ONCE_BYTES` of them."""
 AT_ONCE_BYTES: Final = 16 << 20
 
-_SOURCE: Final = EventHeader.SOURCE
 app = typer.Typer()
 quarantine = typer.Typer(
     name="quarantine",
@@ -46,7 +31,6 @@ quarantine = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(quarantine)
-Publish = Callable[[Sequence[PublishedEvent]], Awaitable[Counter[str]]]
 
 
 @quarantine.command(
@@ -71,6 +55,15 @@ def replay(
     ] = False,
 ) -> int:
     """Read it once more, with this version and the settings now given, and publish what is understood, with the same ids."""
+    from headrace_common.protocol import installed
+    from headrace_common.record.contract import Reason, RecordFault
+    from headrace_reader.text import printable
+    from rich.text import Text
+
+    from headrace_cli import console
+    from headrace_cli.stack.reach import kafka_settings
+    from headrace_cli.wire.items import items_of
+
     check_known("--reason", reason or (), [*Reason, *RecordFault])
     check_known("--protocol", protocol or (), [each.name for each in installed()])
     begin = parse_moment(since, "--since", datetime.now(UTC)) if since else None
@@ -99,6 +92,10 @@ def _events(
     items: Iterable[tuple[QuarantinedItem, str]], outcomes: Counter[tuple[str, str, str]]
 ) -> Iterator[PublishedEvent]:
     """Yield the events of all items; count the items by reason, protocol and outcome."""
+    from headrace_common.session.again import ReplayOutcome
+
+    from headrace_cli.wire.items import ItemReader
+
     reader = ItemReader()
     for item, problem in items:
         found = ReplayOutcome(impossible=problem) if problem else reader.read(item)
@@ -129,59 +126,50 @@ def _batches(events: Iterable[PublishedEvent]) -> Iterator[list[PublishedEvent]]
 async def _run(
     batches: Iterable[list[PublishedEvent]], lake: LakeAddress, settings: KafkaSettings | None
 ) -> tuple[int, int, Counter[str]]:
-    """Return how many events the lake has, how many it has not, and why Kafka refused some of these; publish them with
-    `settings`.
+    """Return how many events the lake has, how many it has not, and why Kafka refused some of these.
+
+    With `settings` these are published, in order, each by itself, so that one which Kafka refuses harms no other.
     """
-    known = new = 0
-    refused: Counter[str] = Counter()
-    async with publishing(settings) if settings is not None else nullcontext() as publish:
+    from aiokafka.structs import TopicPartition
+    from headrace_common.kafka.client import describe
+    from headrace_common.kafka.producer import Producer
+    from headrace_common.kafka.record_batch import builder_of
+    from headrace_common.operations.errors import DeliveryError
+    from headrace_common.record.contract import EventHeader
+    from headrace_common.record.encoding import encode
+
+    from headrace_cli.stack.reach import check_reachable
+
+    known, new, refused, producer = 0, 0, Counter[str](), None
+    try:
+        if settings is not None:
+            await check_reachable(settings)
+            topic, producer = (await describe(settings))[0], Producer(settings)
+            await producer.open((topic.name,))
         for batch in batches:
             there = landed(lake, [event.id for event in batch])
             fresh = [event for event in batch if event.id not in there]
             known, new = known + len(batch) - len(fresh), new + len(fresh)
-            if publish is not None and fresh:
-                refused += await publish(fresh)
-    return known, new, refused
-
-
-@asynccontextmanager
-async def publishing(settings: KafkaSettings) -> AsyncIterator[Publish]:
-    """Open a producer to the events topic. Gives a function that stores events, and returns why some were refused, with how many;
-    those of one source keep their order.
-    """
-    await check_reachable(settings)
-    topic, producer = (await describe(settings))[0], Producer(settings)
-    try:
-        await producer.open((topic.name,))
-        yield partial(_publish, settings, topic, producer)
+            if settings is None or producer is None:
+                continue
+            for event in fresh:
+                record = builder_of([(encode(event.value, event.headers), time.time_ns() // 1_000_000)])
+                number = crc32(dict(event.headers)[EventHeader.SOURCE]) % topic.partitions
+                deadline = asyncio.get_running_loop().time() + settings.ack_deadline
+                try:
+                    await producer.store(TopicPartition(topic.name, number), record, deadline)
+                except DeliveryError as error:
+                    refused[str(error)] += 1
     finally:
-        await producer.close()
-
-
-async def _publish(
-    settings: KafkaSettings, topic: Topic, producer: Producer, events: Sequence[PublishedEvent]
-) -> Counter[str]:
-    refused: Counter[str] = Counter()
-    deadline, now_ms = asyncio.get_running_loop().time() + settings.ack_deadline, time.time_ns() // 1_000_000
-
-    async def store(partition: int, waiting: Sequence[PublishedEvent]) -> None:
-        """Stores events in order, each by itself, so that one which Kafka refuses harms no other."""
-        for event in waiting:
-            batch = builder_of([(encode(event.value, event.headers), now_ms)])
-            try:
-                await producer.store(TopicPartition(topic.name, partition), batch, deadline)
-            except DeliveryError as error:
-                refused[str(error)] += 1
-
-    by_partition: defaultdict[int, list[PublishedEvent]] = defaultdict(list)
-    for event in events:
-        by_partition[crc32(dict(event.headers)[_SOURCE]) % topic.partitions].append(event)
-    await asyncio.gather(*(store(partition, found) for partition, found in by_partition.items()))
-    return refused
+        if producer is not None:
+            await producer.close()
+    return known, new, refused
 
 
 def landed(lake: LakeAddress, ids: Sequence[str]) -> set[str]:
     """Return those of `ids` that are in the lake's events. Raises `CommandError` without a lake."""
+    from headrace_reader.tables import connect
+
     with connect(lake) as connection:
         if not connection.execute("select 1 from duckdb_views() where view_name = 'events'").fetchall():
             return set()

@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
 from headrace_cli import console
-from headrace_cli.ground import EXIT_FAILED, ROOT, check_checkout
+from headrace_cli.ground import EXIT_FAILED, IN_CHECKOUT, ROOT, CommandError
 from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
 
@@ -41,14 +40,6 @@ SELECTING: Final = ("tests", "./tests", "-k", "-m", "--lf", "--last-failed", "--
 """Beginnings of pytest's arguments that select tests."""
 
 
-class Tier(StrEnum):
-    """How much runs. `tests/tiers.py` obeys it."""
-
-    QUICK = "quick"
-    ALL = "all"
-    FULL = "full"
-
-
 app = typer.Typer()
 
 
@@ -62,13 +53,17 @@ def run_tests(
     lint: Annotated[bool, typer.Option("--lint/--no-lint", help="Also run ruff and mypy.")] = True,
 ) -> int:
     """Run ruff, mypy and the quick tests; further arguments go to pytest, and tests that they select all run."""
-    check_checkout("test")
+    if not IN_CHECKOUT:
+        raise CommandError("test needs a checkout of the repository: call ./headrace there.")
     chosen = any(argument.startswith(SELECTING) for argument in context.args)
-    tier = Tier.FULL if full else Tier.ALL if everything or chosen else Tier.QUICK
+    tier = "full" if full else "all" if everything or chosen else "quick"
     tests = ("pytest", f"--tier={tier}", *(() if chosen else WHOLE), *context.args)
-    for needed in ("kafka", "spark", *(() if tier is Tier.QUICK else ("s3",))):
+    for needed in ("kafka", "spark", *(() if tier == "quick" else ("s3",))):
         jars(needed)  # here, where it is seen; a test would be silent for minutes
-    environment, failed = {**_environment(), "JAVA_HOME": str(java_home())}, False
+    # Tests start hundreds of processes: what one has compiled serves the others, also where a checkout gets no bytecode.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"PYTHONPYCACHEPREFIX": os.path.join(sys.prefix, "bytecode"), "JAVA_HOME": str(java_home())}
+    failed = False
     for name, command in (*(LINT if lint else ()), ("pytest", tests)):
         began = time.monotonic()
         status = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=environment).returncode
@@ -77,11 +72,3 @@ def run_tests(
         console.line(name, "bad" if status else "good", took + ended)
         failed |= status != 0
     return EXIT_FAILED if failed else 0
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of tests. They start hundreds of processes: what one has compiled serves the others, also where a
-    checkout gets no bytecode.
-    """
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": os.path.join(sys.prefix, "bytecode")}

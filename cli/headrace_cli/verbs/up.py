@@ -9,18 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, command, module
 from headrace_cli.machine.tether import tethered
 from headrace_cli.options import KafkaOption, StateOption
-from headrace_cli.stack.reach import unreachable
-from headrace_cli.stack.stack import ACCEPT, StackOptions, plan, select_receivers
-from headrace_cli.stack.state import StateFolder
-from headrace_cli.stack.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from headrace_cli.stack.state import StateFolder
 
 START_SECONDS: Final = 900.0
 """How long ``--detach`` and ``demo`` wait for everything to be ready. A start that takes long on a busy machine is no failure."""
@@ -40,7 +38,9 @@ def up(
     live: Annotated[bool, typer.Option("--live/--no-live", help="Serve the live page, on 127.0.0.1.")] = True,
     accept_loss: Annotated[
         bool,
-        typer.Option(ACCEPT, help="Let the landing job note records that Kafka deleted before they landed, and go on."),
+        typer.Option(
+            "--accept-loss", help="Let the landing job note records that Kafka deleted before they landed, and go on."
+        ),
     ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when everything is ready; the stack keeps running.")
@@ -48,6 +48,12 @@ def up(
     quiet: Annotated[bool, typer.Option(hidden=True, help="Print no addresses.")] = False,
 ) -> int:
     """Start the stack: Kafka (or with --kafka your own), the topics, the receivers, the landing job. Ctrl-C stops it."""
+    from headrace_cli import console
+    from headrace_cli.stack.reach import unreachable
+    from headrace_cli.stack.stack import StackOptions, plan, select_receivers
+    from headrace_cli.stack.state import StateFolder
+    from headrace_cli.stack.supervisor import Supervisor
+
     names = tuple(name.strip() for name in services.split(",") if name.strip())
     select_receivers(names)
     folder = StateFolder(state)
@@ -55,30 +61,28 @@ def up(
         words = [word for word in sys.argv[2:] if word not in ("-d", "--detach")]
         show_addresses(folder, start(folder, words))
         return 0
-    return run(folder, StackOptions(kafka, names, any_port, host, live, accept_loss), quiet=quiet)
-
-
-def run(state: StateFolder, options: StackOptions, *, quiet: bool = False) -> int:
-    """Run the stack until a signal or the end of a part stops it. Return 0, 78 when a part refuses its settings, else 1."""
-    if options.kafka is not None and (problem := asyncio.run(unreachable(options.kafka))) is not None:
+    if kafka is not None and (problem := asyncio.run(unreachable(kafka))) is not None:
         raise CommandError(f"{problem}: check --kafka.")
     os.umask(0o077)  # for its processes, too: what they write is for this user alone
-    state.make()
-    with state.held():
-        shutil.rmtree(scratch := state.path / "run" / "spark", ignore_errors=True)  # of a killed landing job
+    folder.make()
+    with folder.held():
+        shutil.rmtree(scratch := folder.path / "run" / "spark", ignore_errors=True)  # of a killed landing job
         scratch.mkdir(exist_ok=True)
-        stack = plan(state, options)
+        stack = plan(folder, StackOptions(kafka, names, any_port, host, live, accept_loss))
 
         @console.unheard()
         def announce() -> None:
             if not quiet:
-                show_addresses(state, state.what_runs())
+                show_addresses(folder, folder.what_runs())
 
         return asyncio.run(Supervisor(stack, console.unheard()(console.line), announce).run())
 
 
 def show_addresses(state: StateFolder, record: dict[str, Any]) -> None:
     """Print the addresses of what runs, and what to do next."""
+    from headrace_cli import console
+    from headrace_cli.stack.stack import select_receivers
+
     table = console.table("", "~address", "health and metrics")
     for name, part in record["parts"].items():
         addresses = " ".join(part["listeners"].values()) or part["address"]

@@ -2,105 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
-from headrace_common.kafka.client import Topic, describe
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, HeadraceError
-from headrace_common.operations.settings import (
-    KafkaSettings,
-    LimitSettings,
-    ServiceSettings,
-    Settings,
-    TlsSettings,
-    load,
-)
 
-from headrace_cli import console
 from headrace_cli.ground import check_known
-from headrace_cli.operating.parts import NAMES, settings_class
 from headrace_cli.options import examples
-from headrace_cli.stack.reach import check_reachable
 
-RECORD_BYTES: Final = 64 * 1024
-"""Room for an event's headers in its batch, and for the batch's own."""
-SOON: Final = timedelta(days=30)
 app = typer.Typer()
 
 
-Finding = tuple[str, bool | None, str]
-"""What was checked, whether it is as it must be (None: in doubt), and the reason with what mends it."""
-
-
-def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
-    """Yield the findings on a topic: its settings for the promise, and its room for the largest event."""
-    for what in topic.weak:
-        yield (
-            "topics",
-            False,
-            f"{topic.name}: {what}; python -m headrace_common.topics sets it, kafka-reassign-partitions moves replicas",
-        )
-    if limits is not None and topic.max_message_bytes < limits.event_bytes + RECORD_BYTES:
-        yield (
-            "topics",
-            False,
-            f"{topic.name}: max.message.bytes ({topic.max_message_bytes:,}) does not hold an event of LIMITS__EVENT_BYTES"
-            f" ({limits.event_bytes:,}), which Kafka would refuse: raise TOPICS__MAX_MESSAGE_BYTES and run"
-            " python -m headrace_common.topics, or lower LIMITS__EVENT_BYTES",
-        )
-
-
-def of_certificates(tls: TlsSettings, now: datetime | None = None) -> Iterator[Finding]:
-    """Yield a line for each file: that it can be used, and until when. Reads the files; raises nothing."""
-    if tls.cert is None or tls.key is None:
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, password=_no_password)
-    except (OSError, ssl.SSLError, ValueError) as error:
-        yield "certificate", False, f"TLS__CERT {tls.cert}, TLS__KEY {tls.key} do not go together: {_first(error)}"
-        return
-    for setting, path in (("TLS__CERT", tls.cert), ("TLS__CLIENT_CA", tls.client_ca)):
-        if path is not None:
-            yield ("certificate", *_dates(f"{setting} {path}", path, now or datetime.now(UTC)))
-
-
-def _dates(name: str, path: Path, now: datetime) -> tuple[bool | None, str]:
-    from cryptography import x509
-
-    try:
-        chain = x509.load_pem_x509_certificates(path.read_bytes())
-    except (OSError, ValueError) as error:
-        return False, f"{name} cannot be read: {_first(error)}"
-    begins = max(each.not_valid_before_utc for each in chain)
-    ends = min(each.not_valid_after_utc for each in chain)
-    if now < begins:
-        return False, f"{name} is not valid before {begins}: check this machine's clock"
-    if now >= ends:
-        return False, f"{name} has expired on {ends.date()}"
-    if ends - now < SOON:
-        return None, f"{name} expires in {(ends - now).days} days"
-    return True, f"{name}: until {ends.date()}"
-
-
-def _no_password() -> str:
-    raise ValueError("it is encrypted")
-
-
-def _first(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
 @app.command(
-    epilog=examples(
-        "./headrace validate",
-        "./headrace validate forward lake",
-        "./headrace validate --offline",
-    )
+    epilog=examples("./headrace validate", "./headrace validate forward lake", "./headrace validate --offline")
 )
 def validate(
     parts: Annotated[
@@ -109,55 +22,17 @@ def validate(
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask Kafka.")] = False,
 ) -> int:
     """Check settings, certificates, Kafka and its topics before anything starts. Exit status 78 if one is wrong."""
+    from headrace_common.operations.errors import EXIT_CONFIG
+
+    from headrace_cli import console
+    from headrace_cli.operating.parts import NAMES
+    from headrace_cli.operating.validity import findings
+
     check_known("part", parts or (), NAMES)
-    findings = list(dict.fromkeys(_all(parts or NAMES, offline=offline)))
-    for check, ok, reason in findings:
+    found = list(dict.fromkeys(findings(parts or NAMES, offline=offline)))
+    for check, ok, reason in found:
         console.line(check, "good" if ok else "bad", reason)
-    wrong, doubts = (sum(ok is which for _, ok, _ in findings) for which in (False, None))
+    wrong, doubts = (sum(ok is which for _, ok, _ in found) for which in (False, None))
     verdict = f"{wrong} to mend" if wrong else "valid" + (f", {doubts} in doubt" if doubts else "")
     console.OUT.print(verdict, style="bold red" if wrong else "bold green", markup=False)
     return EXIT_CONFIG if wrong else 0
-
-
-def _all(parts: Sequence[str], *, offline: bool) -> Iterator[Finding]:
-    """Yield all findings; what parts share comes with each of them."""
-    loaded: dict[str, Settings] = {}
-    for part in parts:
-        try:
-            loaded[part] = load(settings_class(part))
-        except ConfigError as error:
-            for line in str(error).splitlines():
-                yield "settings", False, line
-    if loaded:
-        yield "settings", True, f"of {', '.join(loaded)}"
-    receivers = [settings for settings in loaded.values() if isinstance(settings, ServiceSettings)]
-    for settings in receivers:
-        yield from of_certificates(settings.tls)
-    if loaded and not offline:
-        kafka = dict(next(iter(loaded.values())))["kafka"]  # each part's settings have it; their base class has not
-        largest = max((each.limits for each in receivers), key=lambda each: each.event_bytes, default=None)
-        yield from _of_kafka(kafka, (kafka.segments_topic,) if "segment" in loaded else (), largest)
-
-
-def _of_kafka(kafka: KafkaSettings, also: Sequence[str], largest: LimitSettings | None) -> Iterator[Finding]:
-    try:
-        topics = asyncio.run(_ask(kafka, also))
-    except HeadraceError as error:
-        missing = ": python -m headrace_common.topics makes it" if "is missing" in str(error) else ""
-        yield "kafka", False, f"{error}{missing}"
-        return
-    yield "kafka", True, f"{kafka.bootstrap_servers} answers; {', '.join(topic.name for topic in topics)} exist"
-    if unread := [topic.name for topic in topics if not topic.configuration]:
-        yield (
-            "kafka",
-            None,
-            f"the settings of {', '.join(unread)} may not be read, so nothing can say whether they keep the promise: allow"
-            " DESCRIBE_CONFIGS on the topics",
-        )
-    found = [each for at, topic in enumerate(topics) for each in of_topic(topic, largest if at < 2 else None)]
-    yield from found or [("topics", True, "keep the promise, and hold the largest event")]
-
-
-async def _ask(kafka: KafkaSettings, also: Sequence[str]) -> list[Topic]:
-    await check_reachable(kafka)
-    return await describe(kafka, also)

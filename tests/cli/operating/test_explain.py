@@ -8,16 +8,13 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from headrace_cli.ground import CommandError
 from headrace_cli.verbs.explain import explain
 from headrace_courier import wire as courier
-from headrace_logjam import wire as logjam
 from headrace_lumberjack import wire as lumberjack
 
 from tests.forward.driving import encode
 
 SEGMENT = Path(__file__).parents[2] / "segment/vectors/original/conv01_block.bin"
-FRAMES = [b"shop-production", b"logs.shop", b'{"n":0}', logjam.encode_meta(logjam.Meta())]
 BEATS = lumberjack.window(3) + lumberjack.compressed(b"".join(lumberjack.json_frame(n, b"{}") for n in range(1, 4)))
 CHUNK = encode("t", [(1, {"n": 0}), (2, {"n": 1})], chunk="c")
 
@@ -34,8 +31,6 @@ CHUNK = encode("t", [(1, {"n": 0}), (2, {"n": 1})], chunk="c")
         ("forward", CHUNK, 0, ["event", "event", "answer"]),
         ("forward", b'["t",1,{"n":0}]', 0, ["event"]),
         ("forward", CHUNK + b"\xc1", 1, ["event", "event", "answer", "broken"]),
-        ("logjam", logjam.joined(FRAMES), 0, ["event", "answer"]),
-        ("logjam", logjam.joined([*FRAMES[:2], b"{", FRAMES[3]]), 1, ["quarantine", "answer"]),
         ("segment", SEGMENT.read_bytes(), 0, ["question"]),
         ("segment", b"\xff" * 16, 1, ["broken"]),
     ],
@@ -48,18 +43,13 @@ def test_it_shows_what_a_receiver_makes_of_bytes(
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == said
 
 
-def test_bytes_that_are_no_message_of_quarantine_are_a_command_error() -> None:
-    with pytest.raises(CommandError) as caught:
-        explain("logjam", "0102")
-    assert caught.value.status == 1
-
-
 def test_it_says_where_it_breaks_and_by_which_limit(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes as hex digits, or on standard input; the limits are those of the environment."""
+    """The limits are those of the environment."""
     monkeypatch.setenv("HEADRACE_LIMITS__FRAME_BYTES", "1024")
-    assert explain("forward", (CHUNK + msgpack.packb(["t", 1, {"n": "x" * 2000}])).hex()) == 1
+    (tmp_path / "bytes").write_bytes(CHUNK + msgpack.packb(["t", 1, {"n": "x" * 2000}]))
+    assert explain("forward", str(tmp_path / "bytes")) == 1
     assert f"broken at byte {len(CHUNK)}: " in (out := capsys.readouterr().out)
     assert "LIMITS__FRAME_BYTES" in out
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(CHUNK)))

@@ -13,22 +13,15 @@ from typing import Any
 
 import orjson
 import pytest
+from headrace_cli.verbs.explain import session_of
 from headrace_cli.verbs.quarantine import outcome_of, replay
 from headrace_cli.wire.items import ItemReader
 from headrace_cli.wire.target import ASKED
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.publishing.rejects import MOST_ATTRIBUTES, refusal
 from headrace_common.record.encoding import decode, encode
-from headrace_common.record.event import Envelope, Event, Reject, unique_id
-from headrace_common.session.again import PublishedEvent, QuarantinedItem, ReplayOutcome, frames_of, parts_of
-from headrace_common.session.client import Client
-from headrace_common.session.interface import ByteSession, Peer
-from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits
-from headrace_forward.session import ForwardSession
-from headrace_forward.settings import ForwardSection
-from headrace_lumberjack.session import LumberjackSession
-from headrace_lumberjack.settings import LumberjackSection
+from headrace_common.record.event import Envelope, Event, Part, Reject, unique_id
+from headrace_common.session.again import QuarantinedItem, ReplayOutcome, frames_of, parts_of
 
 from tests.cli.operating.topics import lead_to
 from tests.contract.embedded import EmbeddedKafka
@@ -36,56 +29,50 @@ from tests.contract.topic import Stored, events, now, own_topics
 from tests.lake.test_query import event as landed_event
 from tests.lake.test_query import make, reject
 
-PEER = Peer("10.0.0.7", 1, "10.0.0.7")
 MS = 1_700_000_000_000
 EVENTS: list[dict[str, Any]] = [{"n": 1}, {"n": 2, "filler": "x" * 2000}, {"n": 3}]
+each_protocol = pytest.mark.parametrize("protocol", sorted(ASKED))
 
 
-def session(protocol: str, event_bytes: int) -> ByteSession:
-    if protocol == "courier":
-        return CourierSession(PEER, CourierLimits(event_bytes=event_bytes))
-    limits = LimitSettings(event_bytes=event_bytes)
-    if protocol == "forward":
-        return ForwardSession(PEER, limits, ForwardSection())
-    return LumberjackSession(PEER, limits, LumberjackSection())
+def made(protocol: str, data: bytes, event_bytes: int = 1024) -> list[Part]:
+    """What a receiver makes of a client's first frame, by a limit for events."""
+    with pytest.MonkeyPatch.context() as limited:
+        limited.setenv("HEADRACE_LIMITS__EVENT_BYTES", str(event_bytes))
+        return list(parts_of(frames_of(session_of(protocol), ASKED[protocol]().greeting() + data, MS)))
 
 
-def item_of(reject: Reject) -> QuarantinedItem:
-    sha256 = hashlib.sha256(reject.raw).hexdigest()
+def item_of(part: Part) -> QuarantinedItem:
+    assert isinstance(part, Reject)
     return QuarantinedItem(
-        reject.id.decode(), reject.reason.value, reject.protocol, reject.subject, reject.source, MS, sha256,
-        orjson.loads(reject.attributes), reject.raw,
+        part.id.decode(), part.reason.value, part.protocol, part.subject, part.source, MS,
+        hashlib.sha256(part.raw).hexdigest(), orjson.loads(part.attributes), part.raw,
     )  # fmt: skip
 
 
-def rejected(protocol: str, client: Client, data: bytes) -> list[QuarantinedItem]:
-    parts = parts_of(frames_of(session(protocol, 1024), client.greeting() + data, MS))
-    return [item_of(part) for part in parts if isinstance(part, Reject)]
+def rejected(protocol: str, data: bytes) -> list[QuarantinedItem]:
+    return [item_of(part) for part in made(protocol, data) if isinstance(part, Reject)]
 
 
 def read(item: QuarantinedItem) -> ReplayOutcome:
     return ItemReader().read(item)
 
 
-@pytest.mark.parametrize("protocol", sorted(ASKED))
+@each_protocol
 def test_what_was_too_large_becomes_the_event_that_it_would_have_been(
     protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    data = ASKED[protocol]().frame(EVENTS)
+    (item,) = rejected(protocol, data)
+    large = made(protocol, data, 1 << 20)[1]
     monkeypatch.setenv("HEADRACE_FORWARD__SHARED_KEY", "a key")  # no item logs in again
-    client = ASKED[protocol]()
-    data = client.frame(EVENTS)
-    (item,) = rejected(protocol, client, data)
     (event,) = read(item).events
     assert read(item).events[0].id == event.id
     assert event.id.startswith("d.")
-    large = list(parts_of(frames_of(session(protocol, 1 << 20), client.greeting() + data, MS)))[1]
     assert not isinstance(large, Reject)
     value, headers = decode(large)
+    own = () if protocol != "lumberjack" else ("ce_id",)  # whose events here have nothing that names them
     assert event.value == value
-    there, here = dict(headers), dict(event.headers)
-    if protocol != "lumberjack":  # whose events here have nothing that names them
-        assert here["ce_id"] == there["ce_id"]
-    assert {name: here[name] for name in here if name != "ce_id"} == {n: there[n] for n in there if n != "ce_id"}
+    assert [pair for pair in event.headers if pair[0] not in own] == [pair for pair in headers if pair[0] not in own]
 
 
 LISTED = orjson.dumps(["t", [[1, {"n": number}] for number in range(5)], {"chunk": "c"}])
@@ -97,29 +84,26 @@ def test_the_rest_of_too_many_becomes_the_events_that_they_would_have_been(
     data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = data or ASKED["forward"]().frame([{"n": number} for number in range(5)])
-    made = list(parts_of(frames_of(session("forward", 1024), data, MS)))
-    whole = [decode(part) for part in made if not isinstance(part, Reject)]
+    whole = [decode(part) for part in made("forward", data) if not isinstance(part, Reject)]
     with monkeypatch.context() as limited:
         limited.setattr(LimitSettings, "frame_events", 2)
-        (item,) = (part for part in parts_of(frames_of(session("forward", 1024), data, MS)) if isinstance(part, Reject))
-    found = read(item_of(item)).events
-    assert [(event.value, event.headers) for event in found] == whole[2:]
+        (item,) = rejected("forward", data)
+    assert [(event.value, event.headers) for event in read(item).events] == whole[2:]
 
 
-@pytest.mark.parametrize("protocol", sorted(ASKED))
+@each_protocol
 @pytest.mark.parametrize("noted", [MOST_ATTRIBUTES + 1, 0])
 def test_what_kafka_refused_becomes_the_event_that_it_was(protocol: str, noted: int) -> None:
     """With attributes that are too long to stand beside its value, it is kept as a whole, with its time."""
-    client = ASKED[protocol]()
-    made = next(parts_of(frames_of(session(protocol, 1 << 20), client.greeting() + client.frame([{"n": 1}]), MS)))
-    assert not isinstance(made, Reject)
-    value, headers = decode(made)
+    (part,) = made(protocol, ASKED[protocol]().frame([{"n": 1}]))
+    assert not isinstance(part, Reject)
+    value, headers = decode(part)
     if noted:
         about = json.loads(dict(headers).get("ce_attributes", b"{}"))
         headers = [pair for pair in headers if pair[0] != "ce_attributes"]
         headers.append(("ce_attributes", orjson.dumps({**about, "keys": {"/n": "x" * noted}})))
-        made = Event(encode(value, headers))
-    (event,) = read(item_of(refusal(made))).events
+        part = Event(encode(value, headers))
+    (event,) = read(item_of(refusal(part))).events
     assert event.value == value
     if noted:
         assert (event.id, event.headers) == (dict(headers)["ce_id"].decode(), headers)
@@ -134,31 +118,18 @@ def test_what_had_a_random_id_has_the_same_one_in_each_replay() -> None:
     assert one.id.startswith("d.")
 
 
-@pytest.mark.parametrize("protocol", sorted(ASKED))
-def test_what_is_still_not_understood_is_counted(protocol: str) -> None:
-    client = ASKED[protocol]()
-    items = rejected(protocol, client, client.faulty([{"n": 1}]))
-    assert items
-    for item in items:
-        found = read(item)
-        assert not found.events
-        assert found.rejects == {item.reason: 1}
-
-
-def test_what_is_of_no_client_says_why() -> None:
-    client = ASKED["courier"]()
-    (item,) = rejected("courier", client, client.frame(EVENTS))
+@each_protocol
+def test_what_is_not_understood_says_why(protocol: str) -> None:
+    (item,) = rejected(protocol, ASKED[protocol]().faulty([{"n": 1}]))
+    assert (read(item).events, read(item).rejects) == ([], {item.reason: 1})
     assert "breaks the contract" in read(replace(item, reason="null_value")).impossible
     assert "nobody reads x" in read(replace(item, protocol="x")).impossible
-
-
-def test_only_what_leaves_nothing_in_quarantine_counts_as_understood() -> None:
     outcomes = [ReplayOutcome(), ReplayOutcome(rejects=Counter(["bad_json"])), ReplayOutcome(impossible="why")]
     said = ["understood", "still bad_json", "cannot be read again: why"]
     assert [outcome_of(each) for each in outcomes] == said
 
 
-def lake_of(folder: Path, items: Sequence[QuarantinedItem], landed: Sequence[Stored | PublishedEvent] = ()) -> Path:
+def lake_of(folder: Path, items: Sequence[QuarantinedItem], landed: Sequence[Stored] = ()) -> Path:
     """A lake with these items in quarantine, and these events."""
     rows = [
         {
@@ -180,8 +151,7 @@ def test_what_is_published_is_published_once(
 ) -> None:
     topics = own_topics(kafka.bootstrap)
     lead_to(topics, monkeypatch)
-    clients = {protocol: ASKED[protocol]() for protocol in sorted(ASKED)}
-    items = [item for protocol, client in clients.items() for item in rejected(protocol, client, client.frame(EVENTS))]
+    items = [item for name, client in sorted(ASKED.items()) for item in rejected(name, client().frame(EVENTS))]
 
     def replayed(lake: Path, **options: Any) -> str:
         assert replay(tmp_path, str(lake), **options) == 0

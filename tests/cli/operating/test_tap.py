@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 from headrace_cli.operating.records import LINE, decoded, pretty
 from headrace_cli.options import parse_moment
 from headrace_cli.verbs import tap as verb
-from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_common.operations.settings import KafkaSettings
 from headrace_reader.text import json_value, printable
 
 from tests.cli.operating.topics import event_headers, lead_to, put, reject_headers
@@ -38,41 +37,50 @@ def kept(value: bytes | None, headers: Any, offset: int = 2) -> Any:
     )
 
 
-class TestRecords:
-    def test_an_event_has_the_lakes_columns(self) -> None:
-        row = decoded(kept(b'{"a":1}', [*event_headers(7), ("ce_attributes", b'{"index":3}')]))
-        assert row["event_id"] == f"d.{7:032x}"
-        assert (row["protocol"], row["stream"], row["source"]) == ("forward", "shop", "/forward/h")
-        assert (row["body"], row["attributes"], row["partition"], row["offset"]) == ({"a": 1}, {"index": 3}, 1, 2)
-
-    def test_bytes_of_another_kind_are_the_payload(self) -> None:
-        headers = [*event_headers(1)[:6], ("content-type", b"application/octet-stream")]
-        assert decoded(kept(b"1", headers))["payload"] == b"1"
-
-    def test_a_reject_has_its_reason_and_part_and_nothing_from_a_client_moves_the_cursor(self) -> None:
-        assert printable("a\x1b[2J\x9b\u202eb") == "a\\x1b[2J\\x9b\\u202eb"
-        row = decoded(kept(b"\x1b[2J", reject_headers("bad_json", protocol="\x1b]0;", part=b"2/3")))
-        assert (row["reason"], row["part"], row["raw"]) == ("bad_json", "2/3", b"\x1b[2J")
-        assert "part 2/3" in pretty(row).plain
-        assert "\x1b" not in pretty(row).plain
-
-    @pytest.mark.parametrize(("size", "cut"), [(LINE, False), (LINE + 1, True)])
-    def test_a_long_body_is_cut(self, size: int, cut: bool) -> None:
-        shown = pretty(decoded(kept(json.dumps("x" * size).encode(), event_headers(1)))).plain
-        assert ("characters)" in shown) is cut
-
-    def test_any_timestamp_is_a_moment(self) -> None:
-        record = kept(b"", [])
-        record.timestamp = 10**18
-        assert decoded(record)["received_time"].year == 1970
+def test_an_event_has_the_lakes_columns() -> None:
+    row = decoded(kept(b'{"a":1}', [*event_headers(7), ("ce_attributes", b'{"index":3}')]))
+    assert row["event_id"] == f"d.{7:032x}"
+    assert (row["protocol"], row["stream"], row["source"]) == ("forward", "shop", "/forward/h")
+    assert (row["body"], row["attributes"], row["partition"], row["offset"]) == ({"a": 1}, {"index": 3}, 1, 2)
+    headers = [*event_headers(1)[:6], ("content-type", b"application/octet-stream")]
+    assert decoded(kept(b"1", headers))["payload"] == b"1"
 
 
-class TestMoments:
-    def test_times(self) -> None:
-        assert parse_moment("90s", "--from", NOW) == datetime(2026, 11, 23, 11, 58, 30, tzinfo=UTC)
-        assert parse_moment("2026-11-23T08:00", "--from", NOW).isoformat() == "2026-11-23T08:00:00+00:00"
-        assert parse_moment("2026-11-23T08:00+02:00", "--from", NOW).isoformat() == "2026-11-23T08:00:00+02:00"
-        assert parse_moment("999999d", "--from", NOW).year == 1
+def test_a_reject_has_its_reason_and_part_and_nothing_from_a_client_moves_the_cursor() -> None:
+    assert printable("a\x1b[2J\x9b\u202eb") == "a\\x1b[2J\\x9b\\u202eb"
+    row = decoded(kept(b"\x1b[2J", reject_headers("bad_json", protocol="\x1b]0;", part=b"2/3")))
+    assert (row["reason"], row["part"], row["raw"]) == ("bad_json", "2/3", b"\x1b[2J")
+    assert "part 2/3" in pretty(row).plain
+    assert "\x1b" not in pretty(row).plain
+
+
+@pytest.mark.parametrize(("size", "cut"), [(LINE, False), (LINE + 1, True)])
+def test_a_long_body_is_cut(size: int, cut: bool) -> None:
+    shown = pretty(decoded(kept(json.dumps("x" * size).encode(), event_headers(1)))).plain
+    assert ("characters)" in shown) is cut
+
+
+def test_a_record_that_the_landing_job_quarantines_is_shown_all_the_same() -> None:
+    for record, _, _ in FAULTY.values():
+        row = decoded(kept(record.value, record.headers))
+        assert pretty(row).plain
+        assert json.dumps(json_value(row))
+    record = kept(b"", [])
+    record.timestamp = 10**18
+    assert decoded(record)["received_time"].year == 1970
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("90s", "2026-11-23T11:58:30+00:00"),
+        ("2026-11-23T08:00", "2026-11-23T08:00:00+00:00"),
+        ("2026-11-23T08:00+02:00", "2026-11-23T08:00:00+02:00"),
+        ("999999d", "0001-01-01T00:00:00+00:00"),
+    ],
+)
+def test_moments(text: str, moment: str) -> None:
+    assert parse_moment(text, "--from", NOW).isoformat() == moment
 
 
 @pytest.fixture
@@ -125,24 +133,12 @@ def test_quarantine(topics: KafkaSettings, capsys: pytest.CaptureFixture[str]) -
     assert "bad_json, part 1/1: why" in capsys.readouterr().out
 
 
-def live(topics: KafkaSettings, stdout: Any) -> subprocess.Popen[bytes]:
-    """A tap that is past its start: it has shown a record."""
-    arguments = ["tap", "--kafka", topics.bootstrap_servers, "--from", "beginning", "--json"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "headrace_cli", *arguments],
-        env={
-            **os.environ,
-            **environment("kafka", events_topic=topics.events_topic, quarantine_topic=topics.quarantine_topic),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        },
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-    )
-
-
 @pytest.mark.kafka
 def test_ctrl_c_ends_it_cleanly(filled: KafkaSettings) -> None:
-    with live(filled, subprocess.PIPE) as process:
+    arguments = ["tap", "--kafka", filled.bootstrap_servers, "--from", "beginning", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "headrace_cli", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         for _ in range(15):
             there(process.stdout).readline()
         put(filled, filled.events_topic, [(b'{"n":15}', event_headers(15))])
@@ -150,11 +146,3 @@ def test_ctrl_c_ends_it_cleanly(filled: KafkaSettings) -> None:
         process.send_signal(signal.SIGINT)
         assert there(process.stderr).read().decode() == "16 shown of 16 read\n"
         assert process.wait(120) == 0
-
-
-@pytest.mark.parametrize("name", FAULTY)
-def test_a_record_that_the_landing_job_quarantines_is_shown_all_the_same(name: str) -> None:
-    record, _, _ = FAULTY[name]
-    row = decoded(kept(record.value, record.headers))
-    assert pretty(row).plain
-    assert json.dumps(json_value(row))
