@@ -9,29 +9,16 @@ from typing import Final
 
 from headrace_cli.operating.exposition import Scrape
 
-from headrace_live.looks import (
-    Figures,
-    Lake,
-    Lane,
-    Look,
-    Outage,
-    ReceiverLook,
-    Replica,
-    added,
-)
+from headrace_live.looks import Figures, Lake, Lane, Look, Outage, ReceiverLook, Replica, added
 
 SPAN: Final = 600.0
 """Seconds of the history."""
-POINTS: Final = 700
-"""Most points in it: one a second, and some."""
 WINDOW: Final = 2.5
 """Rates of receivers are over at least this time."""
 LAKE_WINDOW: Final = 30.0
 """Rates of the landing job: it lands in batches, some seconds apart."""
 STANDS_STILL: Final = 3.0
 """Seconds: if frames have waited for longer while nothing was stored, Kafka has stopped."""
-REPLICAS: Final = 200
-"""Most processes of a service that the page lists."""
 _STORED: Final = ("headrace_events_stored_total", "headrace_events_quarantined_total", "headrace_batches_total")
 
 FIELDS: Final = (
@@ -44,7 +31,7 @@ Point = tuple[float | None, ...]
 
 class Model:
     def __init__(self) -> None:
-        self.history: deque[Point] = deque(maxlen=POINTS)
+        self.history: deque[Point] = deque()
         self._looks: deque[Look] = deque()
         self._reasons: deque[tuple[float, Counter[str]]] = deque()
         self._quarantined: Counter[str] = Counter()  # the sum of them
@@ -95,7 +82,7 @@ class Model:
         if found:
             self._reasons.append((look.at, found))
             self._quarantined += found
-        while self._reasons and (self._reasons[0][0] < look.at - SPAN or len(self._reasons) > POINTS):
+        while self._reasons and self._reasons[0][0] < look.at - SPAN:
             self._quarantined -= self._reasons.popleft()[1]
 
     def _stored(self, before: Look | None, look: Look) -> float:
@@ -168,7 +155,7 @@ class Model:
             up = None if start is None else max(0.0, time - start)
             cores = [dict(labels).get("native", "") for labels in scrape.values.get("headrace_build_info", {})]
             made.append(Replica(scrape.url, state, note[:300], up, "".join(cores)))
-        return sorted(made, key=lambda replica: replica.state == "ready")[:REPLICAS]
+        return sorted(made, key=lambda replica: replica.state == "ready")
 
     def _lake(self, look: Look) -> Lake:
         scrapes = [scrape for scrape in look.scrapes if _of_lake(scrape)]

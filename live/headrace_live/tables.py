@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import duckdb
@@ -14,8 +11,6 @@ from headrace_reader.tables import connect, first_line
 
 from headrace_live.looks import GapTotal, TablesLook
 
-QUERY_SECONDS: Final = 20.0
-"""A query that takes longer is broken off."""
 MEMORY: Final = "512MB"
 
 _ROWS: Final = """
@@ -27,26 +22,10 @@ _GAPS: Final = """
     from gaps group by reason order by reason"""
 
 
-@contextmanager
-def _open(lake: LakeAddress) -> Iterator[duckdb.DuckDBPyConnection]:
-    with connect(lake, threads=1, memory=MEMORY) as connection:
-        timer = threading.Timer(QUERY_SECONDS, connection.interrupt)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield connection
-        except duckdb.Error as error:
-            raise CommandError(
-                f"The tables in {lake} cannot be read: {without_secrets(first_line(str(error)))}"
-            ) from error
-        finally:
-            timer.cancel()
-
-
 def look(lake: LakeAddress) -> TablesLook:
     """Ask the tables that are small, all but events. What is wrong is in the look."""
     try:
-        with _open(lake) as connection:
+        with connect(lake, threads=1, memory=MEMORY) as connection:
             events, quarantined, landed = connection.execute(_ROWS).fetchone() or (0, 0, None)
             gaps = [
                 GapTotal(reason, int(rows), None if lost is None else int(lost))
@@ -55,3 +34,5 @@ def look(lake: LakeAddress) -> TablesLook:
             return TablesLook("", {"events": int(events), "quarantine": int(quarantined)}, landed, gaps)
     except CommandError as error:
         return TablesLook(str(error))
+    except duckdb.Error as error:
+        return TablesLook(f"The tables in {lake} cannot be read: {without_secrets(first_line(str(error)))}")
