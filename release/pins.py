@@ -34,14 +34,11 @@ HEAD: Final = """\
 # of its files. The launcher installs exactly this into .venv; an image installs the lines "for" its parts.
 # Written by `python release/pins.py`; the names come from the pyproject files.
 """
-TOOLS_HEAD: Final = """\
-# What checks the workflows; release/tools.sh installs it.
-# Written by `python release/pins.py`.
-"""
-NATIVE_HEAD: Final = """\
-# What makes a wheel of the native core; release/native.sh and the receivers' images install it.
-# Written by `python release/pins.py`.
-"""
+TOOLS_HEAD: Final = "# What checks the workflows; release/tools.sh installs it.\n"
+NATIVE_HEAD: Final = (
+    "# What makes a wheel of the native core; release/native.sh and the receivers' images install it.\n"
+)
+WRITTEN: Final = "# Written by `python release/pins.py`.\n"
 
 
 def parts() -> dict[str, list[str]]:
@@ -134,23 +131,17 @@ def write(*options: str) -> None:
             HEAD + "".join(f"{each}    # for {' '.join(sorted(users[name_of(each)]))}\n" for each in pinned)
         )
         for group, output, head in (("checks", TOOLS, TOOLS_HEAD), ("native", NATIVE, NATIVE_HEAD)):
-            output.write_text(
-                head + resolve(uv, groups()[group], output, "--generate-hashes", "--constraints", str(PINS), *options)
-            )
+            found = resolve(uv, groups()[group], output, "--generate-hashes", "--constraints", str(PINS), *options)
+            output.write_text(head + WRITTEN + found)
 
 
 def needed(names: Sequence[str]) -> str:
     """Returns the pins for these parts. Raises `SystemExit` for a name that nothing is pinned for."""
-    found: list[str] = []
-    known: set[str] = set()
-    for each in requirements(PINS.read_text()):
-        users = users_of(each)
-        known |= users
-        if users & set(names):
-            found.append(each)
+    pinned = requirements(PINS.read_text())
+    known = set().union(*map(users_of, pinned))
     if unknown := sorted(set(names) - known):
         raise SystemExit(f"pins.py: no part is called {unknown[0]}; there is: {', '.join(sorted(known))}.")
-    return "".join(found)
+    return "".join(each for each in pinned if users_of(each) & set(names))
 
 
 def main() -> None:
