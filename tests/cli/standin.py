@@ -94,12 +94,11 @@ def supervise(folder: str, kinds: list[str]) -> int:
         topics = Part("topics", (sys.executable, "-c", "print('topics')"), {}, state.log("topics"))
         parts = [part(state, f"{kind}{number}", kind) for number, kind in enumerate(kinds)]
         stack = Stack(state, "127.0.0.1:1", None, topics, parts)
-        return asyncio.run(Supervisor(stack, console.unheard()(console.line), announce).run())
-
-
-def announce() -> None:
-    with console.unheard():
-        print("ALL READY", flush=True)
+        return asyncio.run(
+            Supervisor(
+                stack, console.unheard()(console.line), console.unheard()(lambda: print("ALL READY", flush=True))
+            ).run()
+        )
 
 
 def heeds_interrupts() -> None:

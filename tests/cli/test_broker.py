@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 from headrace_cli.ground import CommandError
 from headrace_cli.stack.broker import message
@@ -21,16 +20,6 @@ from tests.contract.waiting import PATIENCE
 
 MIB = 1024 * 1024
 pytestmark = pytest.mark.kafka
-
-
-async def test_no_topic_is_made_by_asking_for_it(kafka: EmbeddedKafka) -> None:
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap)
-    await consumer.start()
-    try:
-        await consumer._client.force_metadata_update()
-        assert "asked.for" not in await consumer.topics()
-    finally:
-        await consumer.stop()
 
 
 @pytest.mark.long

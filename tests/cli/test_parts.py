@@ -55,34 +55,25 @@ def test_the_command_line_starts_without_its_verbs_and_what_they_need() -> None:
     }
 
 
-@pytest.mark.parametrize("arguments", [["lake", "erase", "--where", "true", "--apply"], ["lake", "replay", "--help"]])
-def test_a_command_has_the_settings_of_the_stack(arguments: list[str], ran: Ran, running: Running) -> None:
-    state = running(kafka="127.0.0.1:9", embedded=True)
-    result = CliRunner().invoke(app, [*arguments[:2], "--state", str(state.path), *arguments[2:]])
-    ((command, environment),) = ran
-    assert result.exit_code == 7
-    assert list(command[-len(arguments) :]) == ["headrace_lake", *arguments[1:]]
-    assert environment["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "127.0.0.1:9"
-    assert environment["HEADRACE_KAFKA__SECURITY_PROTOCOL"] == "PLAINTEXT"
-    assert environment.get("HEADRACE_LAKE__PATH") == str(state.lake)
-
-
 OF_ANOTHER_SPARK = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR")
 
 
-@pytest.mark.parametrize("stack", [True, False])
-def test_the_lake_of_a_stack_has_its_own_spark(
-    stack: bool, ran: Ran, running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("arguments", [["erase", "--where", "true", "--apply"], ["replay", "--help"]])
+def test_a_command_has_the_settings_of_the_stack_and_its_spark(
+    arguments: list[str], ran: Ran, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (*OF_ANOTHER_SPARK, "PYSPARK_PYTHON"):
         monkeypatch.setenv(name, "/theirs")
-    state = running(kafka="127.0.0.1:9", embedded=True).path if stack else tmp_path
-    if not stack:
-        monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
-    CliRunner().invoke(app, ["lake", "erase", "--state", str(state)])
-    ((_, environment),) = ran
-    assert {name for name in OF_ANOTHER_SPARK if name in environment} == (set() if stack else {*OF_ANOTHER_SPARK})
-    assert environment["PYSPARK_PYTHON"] == (sys.executable if stack else "/theirs")
+    state = running(kafka="127.0.0.1:9", embedded=True)
+    result = CliRunner().invoke(app, ["lake", arguments[0], "--state", str(state.path), *arguments[1:]])
+    ((command, environment),) = ran
+    assert result.exit_code == 7
+    assert list(command[-len(arguments) - 1 :]) == ["headrace_lake", *arguments]
+    assert environment["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "127.0.0.1:9"
+    assert environment["HEADRACE_KAFKA__SECURITY_PROTOCOL"] == "PLAINTEXT"
+    assert environment["HEADRACE_LAKE__PATH"] == str(state.lake)
+    assert environment["PYSPARK_PYTHON"] == sys.executable
+    assert not {*OF_ANOTHER_SPARK} & environment.keys()
 
 
 def test_without_a_stack_the_environment_says_where_kafka_is(
@@ -97,7 +88,7 @@ def test_without_a_stack_the_environment_says_where_kafka_is(
     with pytest.raises(SystemExit, match="7"):
         lake.run(["erase"], tmp_path)
     assert ran[1][1]["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "kafka:9092"
-    assert "HEADRACE_LAKE__PATH" not in ran[1][1]
+    assert not {"HEADRACE_LAKE__PATH", "PYSPARK_PYTHON"} & ran[1][1].keys()
     state = StateFolder(tmp_path)  # of a stack that does not run
     state.lake.mkdir()
     monkeypatch.delenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS")

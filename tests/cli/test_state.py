@@ -38,7 +38,10 @@ def test_down_signals_nobody_but_the_supervisor(tmp_path: Path, written: str) ->
 
 def test_who_takes_the_lock_is_the_supervisor(tmp_path: Path) -> None:
     state = StateFolder(tmp_path / "state")
+    mask = os.umask(0o022)
     state.make()
+    os.umask(mask)
+    assert state.path.stat().st_mode & 0o777 == 0o700, "it is for its user alone"
     (state.path / "lock").write_text("999999999999")
     with state.held():
         assert there(state.supervisor()).pid == os.getpid()
@@ -77,16 +80,6 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, verb: tup
     assert done.returncode == 1
     assert said in done.stderr
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("precious", "x")]
-
-
-def test_a_new_folder_is_for_its_user_alone(tmp_path: Path) -> None:
-    mask = os.umask(0o022)
-    try:
-        state = StateFolder(tmp_path / "state")
-        state.make()
-        assert state.path.stat().st_mode & 0o777 == 0o700
-    finally:
-        os.umask(mask)
 
 
 @pytest.mark.parametrize("text", ["", '{"serv', "[]"])

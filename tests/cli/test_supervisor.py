@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import socket
@@ -28,24 +27,20 @@ from tests.contract.waiting import PATIENCE, wait_for
 
 
 class Run:
-    """One supervisor and its state folder."""
+    """One supervisor over stand-ins of these kinds, and its state folder. It prints into a file, or to `shown`."""
 
     def __init__(self, folder: Path, kinds: tuple[str, ...], shown: int | None = None) -> None:
-        """`shown`: where it prints, instead of a file."""
         self.state = StateFolder(folder)
         self.output = folder.with_name("output")
         with self.output.open("ab") as file:
             self.process = subprocess.Popen(
                 [sys.executable, standin.__file__, "supervise", str(folder), *kinds],
                 stdout=file if shown is None else shown,
-                stderr=file if shown is None else shown,
+                stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": PATH, TOLD: str(self.output), "SPARK_HOME": "/theirs"},
                 start_new_session=True,
                 preexec_fn=heeds_interrupts,
             )
-
-    def until_ready(self) -> None:
-        wait_for(lambda: "ALL READY" in self.said(), "being ready")
 
     def service(self, name: str) -> dict[str, Any]:
         return dict(self.state.what_runs()["services"][name])
@@ -57,13 +52,6 @@ class Run:
         """Return the pids of everything that the supervisor has started, as seen from outside."""
         return [process.pid for process in below(self.process.pid)]
 
-    def killed(self) -> list[int]:
-        """Kills the supervisor; the pids of all that it had started."""
-        pids = self.pids()
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        return pids
-
     def headrace(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return headrace(*arguments, "--state", str(self.state.path))
 
@@ -73,14 +61,14 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Start]:
-    """Starts a supervisor over stand-ins of these kinds."""
+    """Starts a supervisor, and waits until it is ready, unless told not to."""
     runs = []
 
     def start(*kinds: str, shown: int | None = None, ready: bool = True) -> Run:
-        runs.append(Run(tmp_path / "state", kinds, shown))
+        runs.append(one := Run(tmp_path / "state", kinds, shown))
         if ready:
-            runs[-1].until_ready()
-        return runs[-1]
+            wait_for(lambda: "ALL READY" in one.said(), "being ready")
+        return one
 
     yield start
     for each in runs:
@@ -130,9 +118,8 @@ def test_a_start_that_takes_long_says_what_it_waits_for_and_why(run: Start) -> N
     ],
 )
 def test_a_part_that_ends_by_itself_ends_the_stack(run: Start, kind: str, status: int, said: str) -> None:
-    stack = run("well", kind, ready=False)
+    stack = run("well", kind, ready=kind == "family")
     if kind == "family":
-        stack.until_ready()
         os.kill(stack.service("family1")["pid"], signal.SIGKILL)
     pids = stack.pids()
     assert stack.process.wait(PATIENCE) == status
@@ -155,12 +142,9 @@ def test_asked_twice_it_does_not_wait(run: Start) -> None:
     wait_for(lambda: gone(pids), "their end")  # it does not wait until the kernel has ended those that it killed
 
 
-@pytest.mark.parametrize("made", [pty.openpty, os.pipe])
-def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(
-    run: Start, made: Callable[[], tuple[int, int]]
-) -> None:
+def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(run: Start) -> None:
     """Its terminal was closed, or `head` has ended: each line failed, and so did the handler of the signal that stops it."""
-    reads, writes = made()
+    reads, writes = os.pipe()
     stack = run("well", shown=writes, ready=False)
     os.close(writes)
     os.close(reads)
@@ -172,7 +156,9 @@ def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
 def test_children_end_by_themselves_when_the_supervisor_is_killed_and_the_folder_is_free(run: Start) -> None:
     stack = run("well")
-    pids = stack.killed()
+    pids = stack.pids()
+    stack.process.send_signal(signal.SIGKILL)
+    stack.process.wait()
     done = stack.headrace("status")
     assert (done.returncode, "the last run was killed" in done.stdout) == (3, True)
     wait_for(lambda: gone(pids), "their end")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,6 @@ from headrace_cli.ground import CommandError
 from headrace_cli.verbs.snippet import CLIENTS, PORTS, configuration, snippet
 
 from tests.cli.conftest import Running
-from tests.contract.conftest import DIALECTS
-from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import HOST, Receiver
-from tests.contract.topic import events, own_topics
-from tests.contract.waiting import until
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -58,19 +52,3 @@ def test_the_addresses_are_the_stacks(running: Running, capsys: pytest.CaptureFi
 def test_without_a_stack_it_is_for_the_usual_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert snippet("filebeat", tmp_path) == 0
     assert "127.0.0.1:5044" in capsys.readouterr().out
-
-
-@pytest.mark.kafka
-async def test_a_logger_configured_so_is_heard(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    topics = await asyncio.to_thread(own_topics, kafka.bootstrap)
-    (forward,) = (each for each in DIALECTS if each.name == "forward" and not each.variant)
-    receiver = Receiver.of(forward, topics, tmp_path)
-    receiver.spawn()
-    try:
-        await receiver.listens()
-        program = configuration("python", HOST, receiver.port) + "logger.close()\n"
-        await asyncio.to_thread(exec, program, {})
-        found = await until(lambda: events(topics), "the event")
-    finally:
-        receiver.stop()
-    assert [(event.json, event["ce_subject"]) for event in found] == [({"message": "hello"}, "app.web")]
