@@ -1,21 +1,16 @@
-"""The launcher, in a repository of its own with one tiny dependency. A test server hands the package out or withholds it."""
+"""The launcher, in a repository of its own with one tiny dependency, whose build can be held up."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import http.server
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from headrace_cli.__main__ import VERBS
@@ -40,82 +35,61 @@ sys.exit(5 if "fail" in sys.argv or "PYTHONPATH" in os.environ else 0)
 """
 
 
-class Index:
-    """Wheels of the package tiny over HTTP. Requests wait while `gate` is closed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.gate = threading.Event()
-        self.gate.set()
-        self.asked = threading.Event()
-        for version in ("1.0", "2.0"):
-            wheel_of(folder, "tiny", version, f"VERSION = '{version}'")
-        index = self
-
-        class Answer(http.server.SimpleHTTPRequestHandler):
-            def __init__(self, *arguments: Any) -> None:
-                super().__init__(*arguments, directory=str(folder))
-
-            def do_GET(self) -> None:
-                if self.path.endswith(".whl"):
-                    index.asked.set()
-                    index.gate.wait(SETTING_UP)
-                super().do_GET()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.address = f"http://127.0.0.1:{self.server.server_port}/"
-
-
-def wheel_of(folder: Path, name: str, version: str, code: str) -> None:
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        info = f"{name}-{version}.dist-info"
-        wheel.writestr(f"{name}.py", code)
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+BACKEND = """\
+import os, pathlib, time, zipfile
+def build_wheel(folder, settings=None, metadata=None):
+    gate = pathlib.Path(os.environ.get("GATE", "/nowhere"))
+    while gate.exists():
+        (gate.parent / "asked").touch()
+        time.sleep(0.05)
+    name, info = "tiny-@-py3-none-any.whl", "tiny-@.dist-info"
+    with zipfile.ZipFile(pathlib.Path(folder, name), "w") as wheel:
+        wheel.writestr("tiny.py", "VERSION = '@'")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: @\\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(f"{info}/RECORD", f"tiny.py,,\\n{info}/METADATA,,\\n{info}/WHEEL,,\\n{info}/RECORD,,\\n")
+    return name
+"""
+"""Builds the package tiny from its source. It waits while the file that GATE names is there."""
 
 
 class Repository:
-    """The parts of a checkout that the launcher needs."""
+    """The parts of a checkout that the launcher needs, and an index that is a folder. While `gate` is there, pip builds on."""
 
-    def __init__(self, root: Path, index: Index) -> None:
-        self.root = root
-        self.index = index
-        (root / "cli" / "headrace_cli").mkdir(parents=True)
-        (root / "cli" / "pyproject.toml").touch()
-        (root / "cli" / "headrace_cli" / "__init__.py").touch()
-        (root / "cli" / "headrace_cli" / "__main__.py").write_text(PROGRAM)
-        shutil.copy(LAUNCHER, root / "headrace")
+    def __init__(self, folder: Path) -> None:
+        self.root, self.index, self.gate = folder / "repository", folder / "index", folder / "gate"
+        package = self.root / "cli" / "headrace_cli"
+        package.mkdir(parents=True)
+        (self.root / "cli" / "pyproject.toml").touch()
+        (package / "__init__.py").touch()
+        (package / "__main__.py").write_text(PROGRAM)
+        shutil.copy(LAUNCHER, self.root / "headrace")
         self.pin("1.0")
 
     def pin(self, version: str, digest: str = "") -> None:
-        (file,) = self.index.folder.glob(f"tiny-{version}-*")
-        digest = digest or hashlib.sha256(file.read_bytes()).hexdigest()
-        (self.root / "constraints.txt").write_text(
-            f"tiny=={version} \\\n    --hash=sha256:{digest}\n    # for cli build\n"
+        source = self.index / f"tiny-{version}"
+        source.mkdir(parents=True, exist_ok=True)
+        (source / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
+        (source / "pyproject.toml").write_text(
+            '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
         )
+        (source / "backend.py").write_text(BACKEND.replace("@", version))
+        file = Path(shutil.make_archive(str(source), "gztar", self.index, source.name))
+        digest = digest or hashlib.sha256(file.read_bytes()).hexdigest()
+        pin = f"tiny=={version} \\\n    --hash=sha256:{digest}\n    # for cli build\n"
+        (self.root / "constraints.txt").write_text(pin)
 
     @property
     def venv(self) -> Path:
         return self.root / ".venv"
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.root),
-            "PIP_NO_INDEX": "1",
-            "PIP_FIND_LINKS": self.index.address,
-            "PIP_NO_CACHE_DIR": "1",
-            **variables,
-        }
+        known = {"PATH": os.environ["PATH"], "HOME": str(self.root), "GATE": str(self.gate)}
+        pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.index), "PIP_NO_CACHE_DIR": "1"}
         return subprocess.Popen(
             [sys.executable, str(self.root / "headrace"), *arguments],
             cwd="/",
-            env=environment,
+            env={**known, **pip, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -131,17 +105,12 @@ class Repository:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[[str], Repository]]:
-    (tmp_path / "wheels").mkdir()
-    index = Index(tmp_path / "wheels")
-    yield lambda name: Repository(tmp_path / name, index)
-    index.gate.set()
-    index.server.shutdown()
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["up", "-h"]])
-def test_help_needs_no_set_up(make: Callable[[str], Repository], arguments: list[str]) -> None:
-    repository = make("repository")
+def test_help_needs_no_set_up(repository: Repository, arguments: list[str]) -> None:
     shutil.copytree(LAUNCHER.parent / "cli", repository.root / "cli", dirs_exist_ok=True)
     status, output, errors = repository.run(*arguments)
     assert (status, errors) == (0 if arguments else 2, "")
@@ -151,8 +120,7 @@ def test_help_needs_no_set_up(make: Callable[[str], Repository], arguments: list
 
 
 @pytest.mark.long
-def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
-    repository = make("repository")
+def test_the_life_of_an_environment(repository: Repository) -> None:
     status, output, errors = repository.run("one", "two", PYTHONPATH="/of/another/python")
     assert (status, output) == (0, "ran 1.0 one two\n"), errors
     assert errors.startswith("Setting up ")
@@ -194,17 +162,16 @@ def test_the_life_of_an_environment(make: Callable[[str], Repository]) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repository], how: signal.Signals) -> None:
-    repository = make("repository")
-    repository.index.gate.clear()
+def test_an_interrupted_set_up_is_taken_up_again(repository: Repository, how: signal.Signals) -> None:
+    repository.gate.touch()
     process = repository.start("go")
-    assert repository.index.asked.wait(SETTING_UP)  # pip is fetching
+    wait_for(repository.gate.with_name("asked").exists, "pip, which builds", SETTING_UP)
     if how is signal.SIGKILL:
         process.send_signal(how)  # pip lives on and holds the lock
         process.wait()
         status, _, errors = repository.run("second")
         assert (status, "Another headrace is setting up" in errors) == (1, True)
-        repository.index.gate.set()
+        repository.gate.unlink()
         wait_for(lambda: "Another headrace" not in repository.run("go")[2], "pip's end", SETTING_UP)
     else:
         os.killpg(process.pid, how)  # as the terminal does
@@ -212,13 +179,12 @@ def test_an_interrupted_set_up_is_taken_up_again(make: Callable[[str], Repositor
         assert (process.returncode, output) == (130, ""), errors
         assert "the next start begins again" in errors
         assert not (repository.venv / "headrace.stamp").exists()
-        repository.index.gate.set()
+        repository.gate.unlink()
     assert repository.run("again")[:2] == (0, "ran 1.0 again\n")
 
 
 @pytest.mark.long
-def test_what_pip_refuses_is_not_installed_and_pip_says_why(make: Callable[[str], Repository]) -> None:
-    repository = make("repository")
+def test_what_pip_refuses_is_not_installed_and_pip_says_why(repository: Repository) -> None:
     repository.pin("1.0", "0" * 64)
     status, output, errors = repository.run("go")
     assert (status, output) == (1, "")
@@ -227,8 +193,8 @@ def test_what_pip_refuses_is_not_installed_and_pip_says_why(make: Callable[[str]
     assert errors.endswith("headrace: The set-up failed; the lines above say why.\n")
 
 
-def test_a_folder_that_cannot_be_used_is_one_sentence(make: Callable[[str], Repository], tmp_path: Path) -> None:
-    repository, theirs = make("repository"), tmp_path / "theirs"
+def test_a_folder_that_cannot_be_used_is_one_sentence(repository: Repository, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "kept").touch()
     for folder, why in (("/proc/nowhere", "cannot be written ("), (str(theirs), "is not empty, and not Headrace's")):
