@@ -137,7 +137,7 @@ class Outcome:
     parts: list[list[Seen | Reject]] = field(default_factory=list)
     """By frame."""
     error: ProtocolError | None = None
-    idle: bool = True
+    partial: bool = False
 
     @property
     def flat(self) -> list[Seen | Reject]:
@@ -157,7 +157,7 @@ class Outcome:
         assert len(set(unique)) == len(unique), "two events share a unique id"
         parts = [[without_chance(part) for part in frame] for frame in self.parts]
         error = None if self.error is None else (str(self.error), self.error.limit, self.error.offset)
-        return parts, error, self.idle
+        return parts, error, self.partial
 
 
 class Drive(Protocol):
@@ -166,10 +166,10 @@ class Drive(Protocol):
     def __call__(self, pieces: Iterable[bytes], **limits: Any) -> Outcome: ...
 
 
-def by_input(driven: ByteSession) -> tuple[int, bool, bool, bool]:
+def by_input(driven: ByteSession) -> tuple[int, bool, bool]:
     """Returns what of a session's status only an input changes."""
     status = driven.status()
-    return status.partial_bytes, status.busy, status.unacknowledgeable, status.undecided
+    return status.partial_bytes, status.busy, status.unacknowledgeable
 
 
 def feed(driven: ByteSession, data: bytes, now_ms: int = NOW_MS, serve: Callable[[], None] = lambda: None) -> None:
@@ -203,7 +203,7 @@ def feed_all(
             driven.eof()
     except ProtocolError as error:
         outcome.error = outcome.error or error  # a connection ends at the first one, which an answer may have shown
-    outcome.idle = driven.status().idle
+    outcome.partial = driven.status().partial_bytes > 0
 
 
 def one_by_one(data: bytes) -> Iterator[bytes]:

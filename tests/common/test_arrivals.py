@@ -55,7 +55,6 @@ async def test_one_turn_parses_for_a_bounded_time(crowd: Bench) -> None:
     clients = [await crowd.connect() for _ in range(300)]
     before = crowd.loop.now
     for number, (connection, _) in enumerate(clients):
-        connection._heard = True
         connection.data_received(data(str(number)))
     assert crowd.loop.now - before <= ARRIVAL_TIME + COST
     assert 0 < len(crowd.publisher.submitted) < 20
@@ -88,7 +87,7 @@ async def test_a_first_frame_that_waits_is_parsed_though_the_service_stops(
 ) -> None:
     """Of a protocol whose clients always ask for an acknowledgement."""
     status = ForwardSession.status
-    monkeypatch.setattr(ForwardSession, "status", lambda session: replace(status(session), undecided=False))
+    monkeypatch.setattr(ForwardSession, "status", lambda session: replace(status(session), unacknowledgeable=False))
     clients = [await crowd.connect() for _ in range(300)]
     for connection, _ in clients:
         connection.data_received(data("c"))

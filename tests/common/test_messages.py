@@ -87,8 +87,7 @@ class Echo(MessageSession):
     @override
     def status(self) -> Status:
         partial_bytes = sum(message.size for message in self._held)
-        busy, idle = self._slow and bool(self._held), not (self._pending or self._held)
-        return Status(partial_bytes=partial_bytes, busy=busy, idle=idle)
+        return Status(partial_bytes=partial_bytes, busy=self._slow and bool(self._held))
 
 
 class Socket(MessageSocket):

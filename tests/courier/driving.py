@@ -44,7 +44,7 @@ class Outcome(driving.Outcome):
     def comparable(self) -> Any:
         """A PONG overtakes what waits for Kafka."""
         error = self.error and (str(self.error).split(":")[0], self.error.limit, self.error.offset)
-        return self.parts, self.acknowledged, self.others, error, self.ignored, self.idle
+        return self.parts, self.acknowledged, self.others, error, self.ignored, self.partial
 
     @property
     def acknowledged(self) -> list[tuple[bytes, int]]:

@@ -60,4 +60,3 @@ def test_no_chunk_no_reply_but_it_makes_way_and_is_remembered() -> None:
     assert said(driven) == []
     driven.stored(first.ticket, 1, True)
     assert said(driven) == [ack("c")]
-    assert driven.status().idle

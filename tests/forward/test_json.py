@@ -68,7 +68,7 @@ def test_a_tag_is_a_text(tag: str) -> None:
 def test_values_follow_one_another_with_heartbeats_between() -> None:
     outcome = one('["t",1,{"n":1}]["t",1,{"n":2}]\r\n null\tnull["t",1,{"n":3}] ')
     assert [event.record["n"] for event in outcome.events] == [1, 2, 3]
-    assert outcome.idle
+    assert not outcome.partial
     assert outcome.unacknowledgeable
 
 

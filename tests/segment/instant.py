@@ -157,7 +157,7 @@ class Conversation(driving.Outcome):
         parts, _, _ = super().comparable()
         parts = [part for number, frame in enumerate(parts) if number not in self.refused for part in frame]
         error = None if self.error is None else (str(self.error), self.error.limit)
-        return parts, error, self.idle, said, len(self.said()) - len(kept)
+        return parts, error, self.partial, said, len(self.said()) - len(kept)
 
 
 HELLO = Kind.HELLO.to_bytes(4, "big", signed=True)

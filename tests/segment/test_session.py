@@ -169,7 +169,6 @@ def test_what_comes_before_the_level_is_known_waits() -> None:
     assert not slow.questions
     slow.store()
     assert [type(each) for each in slow.questions] == [AppendBlock, ReadBytes]
-    assert not slow.session.status().idle
 
 
 def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
@@ -179,7 +178,6 @@ def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
     slow.store()
     assert slow.answer() == level(13)
     assert slow.answer() == replies(AppendSetup("a", W1, 13)) + level(13)
-    assert slow.session.status().idle
 
 
 def test_no_read_waits_for_one_of_another_segment_or_keeps_other_requests_waiting() -> None:
@@ -206,7 +204,6 @@ def test_the_service_hears_when_a_reply_with_bytes_has_left() -> None:
     (left,) = slow.session.questions()
     assert (left, left.size) == (RepliesLeft(left.ticket), 0)
     slow.session.answered(left.ticket, None)
-    assert slow.session.status().idle
 
 
 def test_only_so_many_reads_have_no_answer() -> None:
@@ -223,7 +220,6 @@ def test_a_repeat_of_what_is_under_way_is_acknowledged_with_it() -> None:
     assert len(slow.frames) == 1
     slow.store()
     assert slow.answer() == level(13)
-    assert slow.session.status().idle
 
 
 def test_after_a_loss_nothing_more_is_asked_for() -> None:

@@ -157,6 +157,4 @@ class CourierSession(ByteSession):
 
     @override
     def status(self) -> Status:
-        decoder = self._decoder
-        partial_bytes = decoder.partial_bytes()
-        return Status(partial_bytes=partial_bytes, busy=decoder.busy, idle=not (partial_bytes or self._pending))
+        return Status(partial_bytes=self._decoder.partial_bytes(), busy=self._decoder.busy)

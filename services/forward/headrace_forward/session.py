@@ -48,9 +48,8 @@ NAME_BYTES = 255
 """Longest name in a login that becomes the source: it goes into a header of every event. A host name has at most 253 bytes."""
 
 
-_WAITING: Final = Status(idle=False)
-_RESTING: Final = Status(idle=True)
-"""The status between two messages, the usual one. Module names, since making a status costs time with each frame."""
+_RESTING: Final = Status()
+"""The status between two messages, the usual one. A module name, since making a status costs time with each frame."""
 
 
 class ForwardSession(ByteSession):
@@ -73,8 +72,7 @@ class ForwardSession(ByteSession):
             self._decoder = ForwardDecoder(forward.handshake_bytes)
         self._ready: list[Frame] = []
         self._pending: Ledger[bytes | None] = Ledger()  # each message's reply; None if its client asked for none
-        self._unacknowledgeable = False
-        self._undecided = True
+        self._asks: bool | None = None  # all messages have asked for an acknowledgement; None: there was none
 
     # Decides which acknowledgements may leave
 
@@ -109,7 +107,7 @@ class ForwardSession(ByteSession):
             self._ready.append(MadeFrame(events, size, self._pending.add(ACK_KEY + chunk), now_ms))
             return True
         self._receive(data, now_ms)
-        return self.status() is _WAITING
+        return self.status() is _RESTING
 
     def _receive(self, data: bytes, now_ms: int) -> None:
         if self._decoder is None:
@@ -139,8 +137,7 @@ class ForwardSession(ByteSession):
         if option.chunk is not None and len(option.chunk) > self._origin.forward.chunk_bytes:
             assert self._decoder is not None
             raise self._decoder.fault("the chunk is too long", "FORWARD__CHUNK_BYTES")
-        self._unacknowledgeable |= option.reply is None
-        self._undecided = False
+        self._asks = self._asks is not False and option.reply is not None
         ticket = self._pending.add(option.reply)
         self._ready.append(kind(message, option, ticket, now_ms, self._origin))
 
@@ -197,12 +194,8 @@ class ForwardSession(ByteSession):
         decoder, partial_bytes, busy = self._decoder, 0, False
         if decoder is not None:
             partial_bytes, busy = decoder.partial_bytes(), decoder.busy
-        if not (partial_bytes or busy or self._unacknowledgeable or self._undecided):
-            return _WAITING if self._pending else _RESTING
+        if self._asks and not (partial_bytes or busy):
+            return _RESTING
         return Status(
-            partial_bytes=partial_bytes,
-            busy=busy,
-            idle=not (partial_bytes or self._pending),
-            unacknowledgeable=self._unacknowledgeable,
-            undecided=self._undecided and self._handshake is None,
+            partial_bytes=partial_bytes, busy=busy, unacknowledgeable=not self._asks and self._handshake is None
         )

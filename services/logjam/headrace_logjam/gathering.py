@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Event, Reject
-from headrace_common.session.interface import Frame, Message, MessageSession, Run, Status, Ticket
+from headrace_common.session.interface import NOTHING, Frame, Message, MessageSession, Run, Status, Ticket
 from typing_extensions import override
 
 from headrace_logjam.events import RecordMaker
@@ -90,4 +90,4 @@ class GatheringSession(MessageSession, Generic[F]):
 
     @override
     def status(self) -> Status:
-        return Status(idle=not (self._pending or self._gathered))
+        return NOTHING

@@ -183,4 +183,4 @@ class LumberjackSession(ByteSession):
     def status(self) -> Status:
         """Of an incomplete window, its header counts as half a frame."""
         partial_bytes = self._decoder.partial_bytes() + (HEADER if self._decoder.window.left else 0)
-        return Status(partial_bytes=partial_bytes, busy=self._decoder.busy, idle=not (partial_bytes or self._windows))
+        return Status(partial_bytes=partial_bytes, busy=self._decoder.busy)

@@ -132,5 +132,5 @@ class Lifetime:
                 yield self.frame_began + self._frame_time + earned, Limit.FRAME_TIME, True
                 # A silent frame may use up the time that its bytes have earned only while it blocks no other connection.
                 yield self.last_byte + self._frame_time, Limit.FRAME_TIME, crowded
-            if self.old_from < inf and not (session.unacknowledgeable or session.undecided):
+            if self.old_from < inf and not session.unacknowledgeable:
                 yield self.old_from, Limit.AGE, not partial

@@ -95,7 +95,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.arrives = receiver.scheduler.arrives
         """Says whether bytes that arrive at a time may be parsed at once, outside of a slice."""
         self.partial_bytes = self.pending = self.turn = 0
-        self.has_stored = self.has_asked = self.is_broken = self._asking = False
+        self.has_stored = self.is_broken = self._asking = False
         self._progress = False  # its input has led to a question since it was looked at last
         self.life = Lifetime(clock(), receiver.limits.frame_time, receiver.age())
         self.unparsed = 0
@@ -153,7 +153,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._asking = True
         try:
             while (question := next(self.session.questions(), None)) is not None:
-                self.has_asked = True
                 self._progress = self._progress or question.size > 0
                 self._questions[question.ticket] = question.size
                 self._receiver.budget.charge(self, question.size)

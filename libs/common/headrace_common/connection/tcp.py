@@ -24,9 +24,6 @@ MUCH: Final = 64 << 10
 """Reads of this many bytes are parsed in a slice, not on arrival: a socket that is always readable delivers 256 KiB at a time,
 and parsing these takes milliseconds, for which all other connections would wait."""
 
-FIRST_LOOK: Final = 1
-"""Bytes of a new connection parsed on arrival in any case: another protocol is refused, no message overtakes an earlier one."""
-
 DISCARD_REST: Final = 0.01
 """Seconds between two reads of what a client still sends on a connection that is closed: 25 MB/s of each."""
 
@@ -52,7 +49,7 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         self._next = b""  # to be written in the next iteration of the loop
         self._waits = False  # for that iteration
         self._why = "peer"
-        self._peer_done = self._lost = self._heard = False
+        self._peer_done = self._lost = False
 
     # Calls from the event loop
 
@@ -75,19 +72,16 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         if self._life.phase > LINGERING:
             self._discard()
             return
-        driver, heard, self._heard = self.driver, self._heard, True
-        now, life, arrives = self._loop.time(), self._life, driver.arrives
+        driver, now, life = self.driver, self._loop.time(), self._life
         life.last_byte = now
         life.frame_bytes += len(data)
         if driver.place is not None:
             self._receiver.places.heard(driver.place)
         # Many came, or earlier ones wait, or there is no time left in this turn of the loop.
-        if len(data) >= MUCH or self.is_behind() or not arrives(now):
-            at_once = 0 if heard else FIRST_LOOK
-            self._keep(data, at_once)
+        if len(data) >= MUCH or self.is_behind() or not driver.arrives(now):
+            self._keep(data)
             self.pace()
-            if not (data := data[:at_once]):
-                return
+            return
         try:
             self._feed(data)
         except Exception:
@@ -137,13 +131,9 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
 
     @override
     def stop(self) -> None:
-        status = self.driver.session.status()
-        # A new client may ask for no acknowledgement, and would believe its events delivered. Its first frame
-        # may be here already, not parsed yet: after a question to the service, or because many came in one turn of the loop.
-        first = not self.driver.has_stored and (self.driver.has_asked or not self.driver.frames)
-        new = not self._heard or (first and self.is_behind())
-        undecided = status.unacknowledgeable or status.undecided or new
-        if self._life.phase == OPEN and undecided:
+        # A new client may ask for no acknowledgement, and would believe its events delivered. Its first frame may be on its way,
+        # or here already and not parsed yet.
+        if self._life.phase == OPEN and (self.driver.session.status().unacknowledgeable or not self.driver.has_stored):
             self._enter(LINGERING, LINGER_TIME)
             self._why = "drain"
         elif self._life.phase == OPEN:
@@ -169,15 +159,15 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
         """Returns whether received bytes are not parsed yet."""
         return not self.driver.is_broken and (bool(self.unseen) or self.driver.status.busy)
 
-    def _keep(self, data: bytes, but: int) -> None:
-        """Keeps `data`, without its first `but` bytes, until a slice comes."""
+    def _keep(self, data: bytes) -> None:
+        """Keeps `data` until a slice comes."""
         driver = self.driver
         if not driver.partial_bytes:
             self._life.frame_begins()
         if self.unseen and isinstance(self.unseen, bytes):
             self.unseen = bytearray(self.unseen)
         # The first bytes are not copied, neither here nor by `_take`: mostly no others come before the slice.
-        self.unseen += data[but:]
+        self.unseen += data
         driver.unparsed = 2 * len(self.unseen)  # as much as a session will hold
         driver.hold(driver.partial_bytes + 2 * len(data))
 

@@ -148,8 +148,8 @@ NO_BACKEND: Final = Backend()
 class Status(msgspec.Struct, frozen=True, gc=False):
     """The state of a session: the bytes it holds, and whether ending its conversation now would lose anything.
 
-    Only an input (`receive`, `tick`, `answered`) changes more of it than `waiting_bytes` and `idle`: a driver asks once
-    after each. A Struct, because making one costs a quarter of a NamedTuple.
+    Only an input (`receive`, `tick`, `answered`) changes more of it than `waiting_bytes`: a driver asks once after each. A
+    Struct, because making one costs a quarter of a NamedTuple.
     """
 
     partial_bytes: int = 0
@@ -162,14 +162,9 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     busy: bool = False
     """It holds input that it has not parsed. Feed it empty input in a later slice, as the budgets allow."""
 
-    idle: bool = True
-    """Nothing is pending, and no frame is incomplete."""
-
     unacknowledgeable: bool = False
-    """The peer has sent something without asking for an acknowledgement: closing could lose bytes on their way."""
-
-    undecided: bool = False
-    """Nothing has shown yet whether the peer asks for acknowledgements: its first message may not ask for one."""
+    """Closing could lose bytes on their way: the peer has sent something without asking for an acknowledgement, or nothing has
+    shown yet whether its first message will ask for one."""
 
 
 NOTHING: Final = Status()
@@ -225,7 +220,7 @@ class ByteSession(Session):
 
     def receive(self, data: bytes, now_ms: int) -> bool | None:
         """Takes bytes from the peer, split anywhere, at the Unix time `now_ms` in milliseconds. Returns True only if nothing has
-        changed but that more frames are pending: not its deadline, nor what it says or asks, nor its status but for `idle`.
+        changed but that more frames are pending: not its deadline, nor what it says or asks, nor its status.
 
         Raises `ProtocolError` when nothing more can be read from this peer. The session still hands out frames that were
         complete before the fault; they may still be stored and acknowledged.

@@ -307,5 +307,4 @@ class SegmentSession(ByteSession):
             partial_bytes=partial_bytes,
             waiting_bytes=self._waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES),
             busy=decoder is not None and decoder.busy,
-            idle=not (self._asked or self._frames or self._waiting_bytes or partial_bytes),
         )
