@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 from headrace_common.fairness.scheduler import TIME_SLICE
 from headrace_common.record.contract import DETERMINISTIC, REPUBLISHED, Reason
+from headrace_common.record.encoding import decode
 
 from tests.simulation.kafka import CURSED, Request, Stored
 from tests.simulation.loop import EPOCH, OWNER
@@ -165,6 +166,7 @@ class Oracle:
             return
         reason = record.headers["reason"].decode()
         if reason == Reason.REFUSED:
+            value, _ = decode(value)
             event = self._which(value, client)
             if event is not None:
                 self._copy(event, record.headers["id"], address, at)

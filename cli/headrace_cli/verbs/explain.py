@@ -39,7 +39,6 @@ def heard(session: Any, data: bytes, now_ms: int) -> Iterator[tuple[str, Any]]:
     """Yield (kind, value) as if all were stored at once; the caller may answer a question. Raises `ProtocolError` at the end."""
     from headrace_common.operations.errors import ProtocolError
     from headrace_common.record.event import Reject
-    from headrace_common.session.again import parts_of
 
     fault, more = None, True
     while more:
@@ -50,7 +49,7 @@ def heard(session: Any, data: bytes, now_ms: int) -> Iterator[tuple[str, Any]]:
         while more:
             more = False
             for frame in session.frames():
-                more, parts = True, list(parts_of([frame]))
+                more, parts = True, list(frame.parts())
                 session.stored(frame.ticket, len(parts), True)
                 yield from (("quarantine", part) if isinstance(part, Reject) else ("event", part) for part in parts)
             for question in [*session.questions()]:

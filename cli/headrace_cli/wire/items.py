@@ -13,7 +13,7 @@ import duckdb
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import Settings, load
 from headrace_common.protocol import installed
-from headrace_common.record.contract import Attribute, Reason
+from headrace_common.record.contract import Reason
 from headrace_common.session.again import ImpossibleError, QuarantinedItem, ReplayOutcome, whole_record
 from headrace_reader.address import LakeAddress, without_secrets
 from headrace_reader.tables import connect, first_line
@@ -91,7 +91,7 @@ class ItemReader:
         if not again:
             return ReplayOutcome(impossible=f"nobody reads {item.protocol}")
         try:
-            if item.attributes.get(Attribute.RECORD.value):
+            if item.reason == Reason.REFUSED:
                 return whole_record(item)
             replayed: ReplayOutcome = resolve_name(again)(item, self._settings_of(item.protocol))
             return replayed

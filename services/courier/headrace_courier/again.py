@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from headrace_common.record.contract import Reason
-from headrace_common.session.again import (
-    QuarantinedItem,
-    ReplayOutcome,
-    frames_of,
-    numbered_ids,
-    own_ids,
-    parts_of,
-    peer_of,
-    read_again,
-)
+from headrace_common.session.again import QuarantinedItem, ReplayOutcome, peer_of, read_by
 
 from headrace_courier import wire as courier
 from headrace_courier.events import CourierAttribute
@@ -25,5 +16,4 @@ def read(item: QuarantinedItem, settings: CourierSettings) -> ReplayOutcome:
     whole = item.reason == Reason.INTERNAL
     nonce = bytes.fromhex(item.attributes[CourierAttribute.NONCE.value])
     payload = courier.jdat_of(nonce, item.content if whole else courier.entry(item.content), level=0)
-    made = frames_of(CourierSession(peer_of(item), settings.limits), payload, item.received_ms)
-    return read_again(parts_of(made), own_ids(item) if whole else numbered_ids(item))
+    return read_by(CourierSession(peer_of(item), settings.limits), item, payload, numbered=not whole)

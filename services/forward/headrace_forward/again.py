@@ -8,18 +8,8 @@ from typing import Any, cast
 
 import msgpack
 import orjson
-from headrace_common.record.contract import JSON, Attribute, Reason
-from headrace_common.session.again import (
-    QuarantinedItem,
-    ReplayOutcome,
-    as_it_is,
-    frames_of,
-    numbered_ids,
-    own_ids,
-    parts_of,
-    peer_of,
-    read_again,
-)
+from headrace_common.record.contract import Attribute, Reason
+from headrace_common.session.again import QuarantinedItem, ReplayOutcome, peer_of, read_by
 
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.session import ForwardSession
@@ -28,15 +18,12 @@ from headrace_forward.settings import ForwardSection, ForwardSettings
 
 def read(item: QuarantinedItem, settings: ForwardSettings) -> ReplayOutcome:
     """Reads a whole message, or entries of one, whose attributes have its tag and chunk."""
-    content, now = item.content, item.received_ms
     about = item.attributes
-    if item.reason == Reason.REFUSED:
-        return as_it_is(item, settings.limits.event_bytes, JSON)
     session = ForwardSession(peer_of(item), settings.limits, ForwardSection())
     if Attribute.INDEX.value in about:
-        message = _message_around(content, about, listed=item.reason == Reason.TOO_MANY_EVENTS)
-        return read_again(parts_of(frames_of(session, message, now)), numbered_ids(item))
-    return read_again(parts_of(frames_of(session, content, now)), own_ids(item))
+        message = _message_around(item.content, about, listed=item.reason == Reason.TOO_MANY_EVENTS)
+        return read_by(session, item, message, numbered=True)
+    return read_by(session, item)
 
 
 def _message_around(content: bytes, about: Mapping[str, Any], *, listed: bool) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import unquote
 
-from headrace_common.record.contract import JSON, Attribute, Reason
+from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.json_object import finish
-from headrace_common.session.again import QuarantinedItem, ReplayOutcome, as_it_is, own_ids, read_again
+from headrace_common.session.again import QuarantinedItem, ReplayOutcome, read_again
 
 from headrace_logjam.devices.subscription import SubscriptionMaker
 from headrace_logjam.events import ProducerMaker, RecordMaker
@@ -21,8 +21,6 @@ _CONSUMER: Final = "replay"
 def read(item: QuarantinedItem, settings: LogjamSettings) -> ReplayOutcome:
     """Reads a producer's message, or one that a device has published, whose attributes have the device."""
     limits = settings.limits
-    if item.reason == Reason.REFUSED:
-        return as_it_is(item, limits.event_bytes, JSON)
     frames, origin = split(item.content), unquote(item.source.rpartition("/")[2])
     maker: RecordMaker = ProducerMaker(limits_of(limits))
     read_message = read_unanswered
@@ -30,4 +28,4 @@ def read(item: QuarantinedItem, settings: LogjamSettings) -> ReplayOutcome:
         maker, read_message = SubscriptionMaker(origin, _CONSUMER, limits_of(limits)), read_published
     messages = [split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
     parts = [finish(maker.make(read_message(each, origin), item.received_ms)) for each in messages]
-    return read_again(parts, own_ids(item))
+    return read_again(item, parts)

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from headrace_common.record.contract import Attribute
-from headrace_common.session.again import (
-    QuarantinedItem,
-    ReplayOutcome,
-    frames_of,
-    own_ids,
-    parts_of,
-    peer_of,
-    read_again,
-)
+from headrace_common.session.again import QuarantinedItem, ReplayOutcome, peer_of, read_by
 
 from headrace_lumberjack import wire as lumberjack
 from headrace_lumberjack.session import LumberjackSession
@@ -27,5 +19,4 @@ def read(item: QuarantinedItem, settings: LumberjackSettings) -> ReplayOutcome:
         version = lumberjack.V2
         frames = lumberjack.json_frame(item.attributes.get(Attribute.SEQUENCE.value, 1), content)
     session = LumberjackSession(peer_of(item), settings.limits, settings.lumberjack)
-    made = frames_of(session, lumberjack.window(settings.lumberjack.window_events, version) + frames, item.received_ms)
-    return read_again(parts_of(made), own_ids(item))
+    return read_by(session, item, lumberjack.window(settings.lumberjack.window_events, version) + frames)

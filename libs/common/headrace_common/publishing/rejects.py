@@ -10,7 +10,7 @@ from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.in_flight import InFlightFrame
-from headrace_common.record.contract import Attribute, EventHeader, Reason
+from headrace_common.record.contract import Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
 from headrace_common.session.inflate import SLICE
@@ -25,11 +25,6 @@ def tell(stored: Iterable[tuple[InFlightFrame, Reject]], metrics: ReceiverMetric
         metrics.events_quarantined.labels(reject.reason.value).inc()
         if reject.reason in BEYOND:
             log.warning("beyond a limit", reason=reject.reason.value, detail=reject.detail, source=reject.source)
-
-
-MOST_ATTRIBUTES: Final = 16 << 10
-"""Longest attributes of a refused event that go beside its value. An event may have megabytes of them, and a record with these
-would be refused for its size again and again."""
 
 
 async def batches(
@@ -67,21 +62,14 @@ def records(reject: Reject, limit: int, sha256: str) -> Iterator[bytes]:
 
 
 def refusal(record: bytes) -> Reject:
-    """Makes a reject of an event that Kafka refused because of its content: its value, headers and attributes. If these are
-    longer than `MOST_ATTRIBUTES`, the whole record is the content, as `encode` makes it.
-    """
-    value, pairs = decode(record)
-    headers = {key: text.decode("utf-8", "replace") for key, text in pairs}
-    attributes = (headers.get(EventHeader.ATTRIBUTES) or "{}").encode()
-    if len(attributes) > MOST_ATTRIBUTES:
-        value, attributes = record, b'{"%b":true}' % Attribute.RECORD.value.encode()
+    """Makes a reject of an event that Kafka refused because of its content: the whole record, as `encode` makes it."""
+    headers = {key: text.decode("utf-8", "replace") for key, text in decode(record)[1]}
     return Reject(
         Reason.REFUSED,
         "Kafka refused this record",
-        value,
+        record,
         headers["ce_type"].split(".")[1],
         headers["ce_source"],
         headers["ce_subject"],
         headers["ce_id"].encode(),
-        attributes,
     )

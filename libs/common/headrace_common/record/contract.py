@@ -73,7 +73,7 @@ class Reason(StrEnum):
     OVERSIZED = "oversized"  # above LIMITS__EVENT_BYTES
     TOO_MANY_EVENTS = "too_many_events"  # the rest of a frame with more than it may have
     TOO_DEEP = "too_deep"  # nested deeper than it may be
-    REFUSED = "refused"  # Kafka refused this record because of its content
+    REFUSED = "refused"  # Kafka refused this record because of its content: all of it, as `encoding.encode` makes it
     INTERNAL = "internal"  # building the record raised, a bug in Headrace; the bytes are kept
 
 
@@ -126,7 +126,6 @@ class Attribute(StrEnum):
     TIME = "time"  # "received" if the client sent no time and the receive time replaces it
     NOTES = "notes"  # why JSON cannot hold the event exactly, as a list of `Note`; then `raw` is there, too
     RAW = "raw"  # base64 of the event as it was received (of Forward its entry, of Lumberjack 1 its pairs)
-    RECORD = "record"  # true if the content is a whole record of an event that Kafka refused, as `encode` makes it
     REPUBLISHED = "republished"  # true on records that were sent again under another identity
     DEVICE = "device"  # the device's number
     HEADERS = "headers"  # of a record with a `RecordFault`: its headers as [{"key": text, "value": base64}, ...]

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
-import orjson
-
-from headrace_common.record.contract import DETERMINISTIC, Attribute, EventHeader, Reason
+from headrace_common.record.contract import DETERMINISTIC, EventHeader
 from headrace_common.record.encoding import Header, decode
-from headrace_common.record.event import Envelope, Event, Part, Reject, deterministic_id, rfc3339_ms, unique_id
-from headrace_common.session.interface import ByteSession, Frame, Peer
-
-_PREFIX: Final = 26
-"""Characters of an id that all events of a message share; the rest is the event's number in eight hex digits."""
+from headrace_common.record.event import FRAME_PREFIX, Event, FrameIds, Part, Reject, deterministic_id
+from headrace_common.session.interface import ByteSession, Peer
 
 
 @dataclass(frozen=True)
@@ -60,49 +55,28 @@ class ImpossibleError(Exception):
     """The item cannot be read again; says why."""
 
 
-Name = Callable[[bytes, int], bytes]
-"""Takes the id that the receiver's code gave an item's event, and the event's number (from 0); returns its id."""
+def read_again(item: QuarantinedItem, parts: Iterable[Part], *, numbered: bool = False) -> ReplayOutcome:
+    """Collects the parts of an item. An event keeps the id that the receiver gives it if that is deterministic.
 
-
-def read_again(parts: Iterable[Part], name: Name) -> ReplayOutcome:
-    """Collects the parts of an item, with the ids that `name` gives."""
+    `numbered`: the item is an event, or the rest of a message. The first event has the item's id if that is deterministic, and
+    the others count on. Any other id is made of the item's name and hash: the same in every replay.
+    """
     found = ReplayOutcome()
+    base = item.name.encode()
     for index, part in enumerate(parts):
         if isinstance(part, Reject):
             found.rejects[part.reason.value] += 1
             continue
         value, headers = decode(part)
-        given = dict(headers)[EventHeader.ID]
-        mine = name(given, index)
-        found.events.append(
-            PublishedEvent(
-                mine.decode(), value, [(key, mine if key == EventHeader.ID else text) for key, text in headers]
-            )
-        )
+        name = dict(headers)[EventHeader.ID]
+        if numbered and base.startswith(DETERMINISTIC):
+            name = FrameIds(base[:FRAME_PREFIX])((int(base[FRAME_PREFIX:], 16) + index) & 0xFFFF_FFFF)
+        elif numbered or not name.startswith(DETERMINISTIC):
+            number = index.to_bytes(4, "big")
+            name = deterministic_id(item.protocol, b"quarantine", base, item.sha256.encode(), number)
+        headers = [(key, name if key == EventHeader.ID else text) for key, text in headers]
+        found.events.append(PublishedEvent(name.decode(), value, headers))
     return found
-
-
-def own_ids(item: QuarantinedItem) -> Name:
-    """Names each event as the receiver does if that id is deterministic; otherwise as `derived` does."""
-    return lambda given, index: given if given.startswith(DETERMINISTIC) else derived(item, index)
-
-
-def numbered_ids(item: QuarantinedItem) -> Name:
-    """Names the events of an item that is an event, or the rest of a message: the first one has the item's id, the others count
-    on. Names them as `derived` does if that id is random.
-    """
-    name = item.name
-    if not name.startswith(DETERMINISTIC.decode()):
-        return lambda given, index: derived(item, index)
-    first = int(name[_PREFIX:], 16)
-    return lambda given, index: f"{name[:_PREFIX]}{(first + index) & 0xFFFF_FFFF:08x}".encode()
-
-
-def derived(item: QuarantinedItem, index: int) -> bytes:
-    """Returns an id made of the item's name and hash: the same in every replay."""
-    return deterministic_id(
-        item.protocol, b"quarantine", item.name.encode(), item.sha256.encode(), index.to_bytes(4, "big")
-    )
 
 
 def peer_of(item: QuarantinedItem) -> Peer:
@@ -115,32 +89,23 @@ def peer_of(item: QuarantinedItem) -> Peer:
     return Peer(identity, 0, identity)
 
 
-def frames_of(session: ByteSession, data: bytes, now_ms: int) -> Iterator[Frame]:
-    """Yields the frames that a session makes of `data`. Raises `ProtocolError`."""
+def parts_of(session: ByteSession, data: bytes, now_ms: int) -> Iterator[Part]:
+    """Yields the parts that a session makes of `data`. Raises `ProtocolError`."""
     while True:
         session.receive(data, now_ms)
-        yield from session.frames()
+        for frame in session.frames():
+            yield from frame.parts()
         if not session.status().busy:
             return
         data = b""
 
 
-def parts_of(frames: Iterable[Frame]) -> Iterator[Part]:
-    """Yields all parts of the frames."""
-    for frame in frames:
-        yield from frame.parts()
-
-
-def as_it_is(item: QuarantinedItem, most: int, content_type: bytes) -> ReplayOutcome:
-    """Reads an item that is one event's value, of at most `most` bytes, with its attributes; its time is that of its receipt."""
-    content = item.content
-    envelope = Envelope(item.protocol, item.source, item.stream, content_type=content_type)
-    about = orjson.dumps({**item.attributes, Attribute.TIME.value: "received"})
-    if len(content) > most:
-        part: Part = envelope.reject(Reason.OVERSIZED, f"{len(content)} bytes", content, unique_id())
-    else:
-        part = envelope.event(unique_id(), rfc3339_ms(item.received_ms), content, about)
-    return read_again([part], numbered_ids(item))
+def read_by(
+    session: ByteSession, item: QuarantinedItem, data: bytes | None = None, *, numbered: bool = False
+) -> ReplayOutcome:
+    """Reads an item by a fresh session, which is given `data`, or the item's content. `numbered`: see `read_again`."""
+    content = item.content if data is None else data
+    return read_again(item, parts_of(session, content, item.received_ms), numbered=numbered)
 
 
 def whole_record(item: QuarantinedItem) -> ReplayOutcome:
@@ -148,6 +113,6 @@ def whole_record(item: QuarantinedItem) -> ReplayOutcome:
     it is none.
     """
     try:
-        return read_again([Event(item.content)], own_ids(item))
+        return read_again(item, [Event(item.content)])
     except (IndexError, KeyError, UnicodeDecodeError) as error:
         raise ImpossibleError("it is no record") from error
