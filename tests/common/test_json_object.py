@@ -1,15 +1,17 @@
-"""JSON that goes on byte for byte: its depth and its times."""
+"""JSON that goes on byte for byte: its depth, its times, and bytes that are not UTF-8."""
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from typing import Any
 
 import msgspec
 import pytest
 from headrace_common.record import json_object
 from headrace_common.record.contract import Reason
-from headrace_common.record.json_object import Fault, JsonObject, deepest, finish, utc
+from headrace_common.record.json_object import Fault, JsonObject, ReadEvent, deepest, finish, utc
+from headrace_common.record.json_text import PIECE, letters_of, readable, with_raw, write_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,11 +28,17 @@ class Wanted(msgspec.Struct):
     number: int | None = None
 
 
+def read(raw: bytes, depth: int = 64) -> Wanted | Fault:
+    """Both ways that a receiver goes: quickly, then with care."""
+    json_of = JsonObject(Wanted, depth)
+    return json_of.quick(raw) or finish(json_of.steps(raw))
+
+
 @pytest.mark.parametrize("before", [b"", b'"field":1,'], ids=["as wanted", "another type"])
 def test_too_deep_for_any_reader_is_too_deep(before: bytes) -> None:
     """Also if the first reader has given up before the depth, because of a field's type."""
     for levels in (100, 5_000):
-        found = JsonObject(Wanted, 64).read(b"{%b" % before + b'"x":' + b"[" * levels + b"]" * levels + b"}")
+        found = read(b"{%b" % before + b'"x":' + b"[" * levels + b"]" * levels + b"}")
         assert isinstance(found, Fault)
         assert found.reason is Reason.TOO_DEEP
 
@@ -64,7 +72,7 @@ def test_steps_find_what_one_call_finds(text: bytes, size: int) -> None:
     for raw in (b'{"a":"' + text + b'"}', b'{"field":"' + text + b'"}', b'{"field":1,"a":[["' + text + b'"]]}'):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(json_object, "SHORT", size)
-            one, other = json_of.read(raw), finish(json_of.steps(raw))
+            one, other = read(raw, 2), finish(json_of.steps(raw))
         if isinstance(one, Fault) and isinstance(
             other, Fault
         ):  # one reads its fields first, the other looks through all
@@ -84,14 +92,14 @@ def test_steps_find_what_one_call_finds(text: bytes, size: int) -> None:
     ],
 )
 def test_a_field_of_another_type_is_absent(raw: bytes, found: Wanted) -> None:
-    assert JsonObject(Wanted, 64).read(raw) == found
+    assert read(raw) == found
 
 
 @pytest.mark.parametrize(
     "raw", [b'{"field":1,"number":"\\ud800"}', b'{"field":1,"number":01}', b'{"field":1,"a":"\xff"}']
 )
 def test_behind_a_field_of_another_type_all_is_checked(raw: bytes) -> None:
-    found = JsonObject(Wanted, 64).read(raw)
+    found = read(raw)
     assert isinstance(found, Fault)
     assert found.reason is Reason.BAD_JSON
 
@@ -119,3 +127,45 @@ def test_behind_a_field_of_another_type_all_is_checked(raw: bytes) -> None:
 )
 def test_a_time_in_utc(text: object, time: str | None) -> None:
     assert utc(text) == (None if time is None else time.encode())
+
+
+def text_of(raw: bytes) -> str:
+    return "".join(readable(letters) for letters in letters_of(raw))
+
+
+def test_each_byte_that_is_no_letter_of_utf_8() -> None:
+    assert text_of(bytes((0x81, 0x8D, 0x8F, 0x90, 0x9D))) == "\ufffd" * 5
+    assert text_of(b"\x80 \xe9\xff") == "€ éÿ"
+    assert text_of('{"grün":"'.encode() + b'gr\xfcn"}') == '{"grün":"grün"}'
+    assert text_of(b"\xed\xa0\x80") == "í\xa0€"
+
+
+def test_a_letter_at_the_end_of_a_piece() -> None:
+    for before in range(PIECE - 4, PIECE + 1):
+        assert text_of(b"x" * before + "\U0001f600é".encode() + b"\xe9") == "x" * before + "\U0001f600éé"
+
+
+def test_attributes_get_the_bytes() -> None:
+    assert ReadEvent(Wanted(), b"", b"").attributes(None) is None
+    assert ReadEvent(Wanted(), b"", b"").attributes(b'{"a":1}') == b'{"a":1}'
+    for others in (None, b"{}", b'{"a":1}'):
+        about = json.loads(ReadEvent(Wanted(), b"", b"\xe9").attributes(others) or b"")
+        assert b64decode(about.pop("raw")) == b"\xe9"
+        assert about == json.loads(others or b"{}") | {"notes": ["invalid_utf8"]}
+
+
+def test_bytes_that_are_not_utf_8_are_read_and_kept() -> None:
+    raw, json_of = b'{"a":"' + b"\xe9" * 1000 + b'","field":"\xe8"}', JsonObject(Wanted, 64)
+    value = b'{"a":"' + "é".encode() * 1000 + '","field":"è"}'.encode()
+    size = with_raw(value, raw)
+    assert finish(json_of.read(raw, size)) == ReadEvent(Wanted("è"), value, raw)
+    assert finish(json_of.read(raw, size - 1))[0] is Reason.OVERSIZED
+    assert finish(json_of.read(b"\xe9", 100))[0] is Reason.BAD_JSON
+
+
+@given(st.binary())
+def test_a_text_is_written_as_it_is_read(data: bytes) -> None:
+    out = bytearray()
+    whole = write_text(out, data)
+    assert json.loads(out) == text_of(data)
+    assert whole == (data.decode("utf-8", "replace").encode() == data)

@@ -135,9 +135,9 @@ def read_option(message: JsonMessage, most: int) -> Option:
     raw = bytes(message.elements[2 if message.listed else 3])
     if raw in (b"", b"null"):
         return Option()
-    asked = Fault(Reason.OVERSIZED, "too large") if len(raw) > most else JsonObject(_Map, OPTION_DEPTH).read(raw)
-    if isinstance(asked, Fault):
-        return Option(problem=f"the option: {asked.detail}")
+    asked = None if len(raw) > most else JsonObject(_Map, OPTION_DEPTH).quick(raw)
+    if asked is None:
+        return Option(problem="the option is too large, or no JSON object with a chunk of a plain type")
     if asked.chunk is None:
         return Option()
     return Option(chunk=str(asked.chunk).encode(), reply=b'{"ack":%b}' % msgspec.json.encode(asked.chunk))
@@ -192,13 +192,12 @@ class JsonFrame(MessageFrame):
             return builder.tail(raw, index, Reason.BAD_RECORD, "an entry is [time, record]")
         reader, value = JsonObject(_Map, builder.depth), cast("Bytes", record)
         notes: list[bytes] = []
-        fields = reader.read(bytes(record)) if len(record) <= SHORT else (yield from reader.steps(record))
-        if isinstance(fields, Fault):
-            found = yield from reader.mend(record, fields, builder.event_bytes)
+        if len(record) > SHORT or reader.quick(bytes(record)) is None:
+            found = yield from reader.read(record, builder.event_bytes)
             if isinstance(found, Fault):
                 return builder.tail(raw, index, *found)
-            value = found.event.value
-            notes = [(found.event.attributes(None) or b"{}")[1:-1]]
+            value = found.value
+            notes = [about[1:-1]] if (about := found.attributes(None)) else []
         try:
             given = None if bytes(time) == b"null" else Decimal(bytes(time).decode())
             return builder.event(raw, index, given, value, notes)

@@ -21,8 +21,7 @@ from headrace_common.record.event import (
     source,
     unique_id,
 )
-from headrace_common.record.json_object import SHORT, Fault, JsonObject, utc
-from headrace_common.record.windows_1252 import MendedJson
+from headrace_common.record.json_object import SHORT, Fault, JsonObject, ReadEvent, utc
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
@@ -92,13 +91,11 @@ class RecordMaker(ABC):
             raw = yield from inflate(meta.compression, body, limits)
         except ProtocolError as error:
             return self._reject(message, Reason.OVERSIZED if error.limit else Reason.COMPRESSION, str(error))
-        fields = json.read(raw) if len(raw) <= SHORT else (yield from json.steps(raw))
-        event = MendedJson(raw, b"")
-        if isinstance(fields, Fault):
-            mended = yield from json.mend(raw, fields, limits.event)
-            if isinstance(mended, Fault):
-                return self._reject(message, *mended)
-            fields, event = mended
+        fields = json.quick(raw) if len(raw) <= SHORT else None
+        event = (yield from json.read(raw, limits.event)) if fields is None else ReadEvent(fields, raw, b"")
+        if isinstance(event, Fault):
+            return self._reject(message, *event)
+        fields = event.fields
         name = self.name(message, raw if fields.named else None)
         time = event_time(fields, meta.created_ms)
         attributes = event.attributes(self.about(message, received=time is None))

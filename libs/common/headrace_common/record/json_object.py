@@ -15,10 +15,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 
-from headrace_common.record.contract import Reason
+from headrace_common.record.contract import Note, Reason
 from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, rfc3339
-from headrace_common.record.json_text import PIECE, Bytes, count
-from headrace_common.record.windows_1252 import MendedJson, mended
+from headrace_common.record.json_text import PIECE, Bytes, count, letters_of, noted, object_of, readable, with_raw
 
 M = TypeVar("M")
 T = TypeVar("T", bound=msgspec.Struct)
@@ -60,14 +59,22 @@ class Fault(NamedTuple):
 
 
 class NotUtf8Fault(Fault):
-    """The bytes are not UTF-8: `JsonObject.mend` may repair them."""
+    """The bytes are not UTF-8: `JsonObject.read` may repair them."""
 
 
-class WantedFields(NamedTuple, Generic[T]):
-    """The fields that are wanted of an event, and the event with its texts in UTF-8."""
+class ReadEvent(NamedTuple, Generic[T]):
+    """The wanted fields of an event, and its JSON in UTF-8. `raw`: the event as it was received; empty: it is the same."""
 
     fields: T
-    event: MendedJson
+    value: Bytes
+    raw: Bytes
+
+    def attributes(self, others: bytes | None) -> bytes | None:
+        """Returns `others`, an object as JSON, with what was received in it."""
+        if not self.raw:
+            return others
+        before = [] if not others or others == b"{}" else [others[1:-1]]
+        return object_of([*before, *noted((Note.INVALID_UTF8,), self.raw)])
 
 
 class _Decoders(NamedTuple):
@@ -109,20 +116,41 @@ class JsonObject(Generic[T]):
         self._decode = cast("Callable[[Bytes], T]", _decoders_of(wanted).whole)
         self._depth = depth
 
-    def read(self, raw: bytes) -> T | Fault:
-        """Returns the wanted fields, or why these bytes are no event. In one call: for at most `SHORT` bytes. Never raises."""
+    def quick(self, raw: bytes) -> T | None:
+        """Returns the wanted fields of an ordinary event; None: it is unusual, or none. For at most `SHORT` bytes."""
         try:
             found = self._decode(raw)
             if not raw.isascii():
                 raw.decode()  # the decoder does not check the texts that it skips
-            if not may_be_deep(raw, self._depth):
-                return found
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # reading it in steps says why, or reads its other fields
-        return finish(self.steps(raw))
+            return None
+        return None if may_be_deep(raw, self._depth) else found
+
+    def read(self, raw: Bytes, most: int) -> Generator[int, None, ReadEvent[T] | Fault]:
+        """Returns any event, or why these bytes are none; yields between steps. Never raises.
+
+        JSON with texts that are not UTF-8 is read as `readable` says. Then `most` bounds the bytes of the event and of what was
+        received, together.
+        """
+        found = yield from self.steps(raw)
+        if not isinstance(found, Fault):
+            return ReadEvent(found, raw, b"")
+        if not isinstance(found, NotUtf8Fault):
+            return found
+        value = bytearray()
+        for letters in letters_of(raw):
+            value += readable(letters).encode()
+            if with_raw(value, raw) > most:
+                detail = f"more than LIMITS__EVENT_BYTES ({most}) with its bytes, which are not UTF-8"
+                return Fault(Reason.OVERSIZED, detail)
+            yield 0
+        found = yield from self.steps(value)
+        return found if isinstance(found, Fault) else ReadEvent(found, value, raw)
 
     def steps(self, raw: Bytes) -> Generator[int, None, T | Fault]:
-        """Reads like `read`, for any length: only skipping the values is one call, at most 5 ns for each byte."""
+        """Returns the wanted fields of JSON in UTF-8, or why it is none. Only skipping the values is one call, at most 5 ns
+        for each byte.
+        """
         found = cast("T | Fault", self._values(self._wanted, raw))
         if isinstance(found, Fault):
             return found
@@ -171,21 +199,6 @@ class JsonObject(Generic[T]):
                 except UnicodeDecodeError as error:
                     return _not_utf8(error.reason, error.start)
         return wanted(**values)
-
-    def mend(self, raw: Bytes, fault: Fault, most: int) -> Generator[int, None, WantedFields[T] | Fault]:
-        """Returns the event in bytes that were refused with `fault`, or the fault; yields between steps. Never raises.
-
-        JSON with texts that are not UTF-8 is read as `windows_1252` says; anything else keeps its fault. `most`: bytes of the
-        event and of what was received, together.
-        """
-        if not isinstance(fault, NotUtf8Fault):
-            return fault
-        event = yield from mended(raw, most)
-        if not isinstance(event, MendedJson):
-            return Fault(*event)
-        value = event.value
-        fields = self.read(bytes(value)) if len(value) <= SHORT else (yield from self.steps(value))
-        return fields if isinstance(fields, Fault) else WantedFields(fields, event)
 
     def _too_deep(self) -> Fault:
         return Fault(Reason.TOO_DEEP, f"nested deeper than {self._depth}")

@@ -9,6 +9,8 @@ from typing import Final
 
 import orjson
 
+from headrace_common.record.contract import Attribute, Note
+
 _utf8: Final = codecs.getincrementaldecoder("utf-8")
 _WINDOWS_1252: Final = {0xDC00 + byte: bytes((byte,)).decode("cp1252", "replace") for byte in range(0x80, 0x100)}
 
@@ -29,7 +31,11 @@ def letters_of(content: Bytes) -> Iterator[str]:
 
 
 def readable(letters: str) -> str:
-    """Returns a piece of `letters_of` with all bytes read that are no letters of UTF-8."""
+    """Returns a piece of `letters_of` in which bytes that are no letters of UTF-8 are read as Windows-1252, one by one.
+
+    The importer of skaes/logjam-tools does so, too (`convert_to_win1252`). The five bytes that Windows-1252 does not define (81,
+    8D, 8F, 90, 9D) become U+FFFD. The attribute `raw` keeps the event as it was received.
+    """
     return letters.translate(_WINDOWS_1252)
 
 
@@ -63,6 +69,19 @@ def object_of(members: list[bytes]) -> bytes:
     pieces = [b","] * (2 * len(members) + 1)
     pieces[0], pieces[1::2], pieces[-1] = b"{", members, b"}"
     return b"".join(pieces)
+
+
+def noted(notes: tuple[Note, ...], raw: Bytes) -> list[bytes]:
+    """Returns the attributes of an event that JSON cannot hold exactly, as members of a JSON object: why, and its bytes."""
+    text = bytearray(b'"')
+    write_base64(text, raw)
+    text += b'"'
+    return [member_of(Attribute.NOTES, b'["%b"]' % '","'.join(notes).encode()), member_of(Attribute.RAW, text)]
+
+
+def with_raw(value: Bytes, raw: Bytes) -> int:
+    """Returns how many bytes a value and its `raw` take together."""
+    return len(value) + len(raw) * 4 // 3
 
 
 def count(text: Bytes, byte: bytes) -> int:

@@ -2,7 +2,7 @@
 
 Memory follows the bytes that are read and written, never the number of values: objects of Python would take up to a hundred times
 the bytes that announce them. What JSON lacks is written as it can be read, and noted (`Note`): numbers that are not finite and
-keys that are not texts become texts, repeated keys are repeated, and a text that is not UTF-8 is written as `windows_1252` says.
+keys that are not texts become texts, repeated keys are repeated, and a text that is not UTF-8 is written as `readable` says.
 A bin that is UTF-8 becomes a text, any other ``{"$bin": base64}``.
 """
 

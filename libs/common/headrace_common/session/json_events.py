@@ -82,8 +82,8 @@ class JsonEvents(Generic[F]):
         place = (self._who, key)
         known: native.Origin | None = self.memory.get(place)
         if known is None:
-            fields = self.json.read(raw)
-            if isinstance(fields, Fault):
+            fields = self.json.quick(raw)
+            if fields is None:
                 return None
             names = self.names(fields)
             envelope, begun = self.envelope(*names), self.begun(fields, names[1])
@@ -137,30 +137,26 @@ class JsonFrame(Frame, Generic[F]):
         """Yields the events, or their rejects, from `first` up to `last`."""
         maker = self.maker
         json, names_of, time_of, most = maker.json, maker.names, maker.time, maker.event_bytes
+        quickly = min(SHORT, most)
         now, envelope = rfc3339_ms(self.received_ms), maker.envelope()
         names: tuple[str | None, str | None] = (None, None)
         for index, raw in enumerate(self.raws(first, last), first):
-            size, mended = len(raw), None
-            if size > most:
-                fields: F | Fault = Fault(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {most}")
-            elif type(raw) is bytes and size <= SHORT:
-                fields = json.read(raw)
-            else:
-                fields = yield from json.steps(raw)
-            if isinstance(fields, Fault):
-                found = yield from json.mend(raw, fields, most)
+            size, odd = len(raw), None
+            fields = json.quick(raw) if type(raw) is bytes and size <= quickly else None
+            if fields is None:
+                detail = f"{size} bytes, LIMITS__EVENT_BYTES {most}"
+                found = Fault(Reason.OVERSIZED, detail) if size > most else (yield from json.read(raw, most))
                 if isinstance(found, Fault):
                     yield self.reject(index, found, raw)
                     continue
-                fields, mended = found
-                raw = mended.value
+                odd, fields, raw = found, found.fields, found.value
             its_names = names_of(fields)
             if its_names != names:
                 names, envelope = its_names, maker.envelope(*its_names)
             time = utc(time_of(fields))
             attributes = self.about if time else self.received
-            if mended is not None:
-                attributes = mended.attributes(attributes)
+            if odd is not None:
+                attributes = odd.attributes(attributes)
             yield envelope.event(self.name(index, fields, raw), time or now, raw, attributes)
 
 

@@ -21,9 +21,8 @@ from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Envelope, Event, Part, rfc3339
 from headrace_common.record.json_object import may_be_deep
-from headrace_common.record.json_text import member_of, object_of
+from headrace_common.record.json_text import member_of, noted, object_of, with_raw
 from headrace_common.record.transcoding import MOST_KEYS, TooDeepError, TooLongError, Transcoder
-from headrace_common.record.windows_1252 import noted, with_raw
 from headrace_common.session.interface import Run
 
 from headrace_forward.attributes import ForwardAttribute
