@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 if TYPE_CHECKING:  # it encodes by a module that asks this one
     from headrace_common.record.event import Part
@@ -45,10 +45,10 @@ MOST_ODD: Final = 64
 """Most successive events that Python makes although the core may find the next plain."""
 
 
-class Core(Protocol):
-    """Encodes plain events, and lays them out in a batch."""
+class Core:
+    """Encodes plain events, and lays them out in a batch. To this one, of a process without the native core, nothing is plain."""
 
-    bytes_at_once: int
+    bytes_at_once: int = 0
     """Most bytes that a call is given; 0: it encodes nothing."""
 
     def entries(
@@ -69,6 +69,7 @@ class Core(Protocol):
         `content_ids`: prefixes, as of `MessageIds`; `limits`: most bytes of value and attributes, and deepest nesting;
         `index`: of the first entry in its message.
         """
+        return [], 0
 
     def lay(self, events: list[Any], start: int, stamp: bytes, offset: int, room: int, /) -> tuple[bytes, int]:
         """Returns records of a batch, one after the other, and the index of the first item of `events` that is not among them.
@@ -76,6 +77,7 @@ class Core(Protocol):
         These are the events from `events[start]` on, at most `room` bytes of records. `stamp`: a record's attributes and
         timestamp; `offset`: of the first in its batch.
         """
+        return b"", start
 
     def documents(
         self, find: Find, ids: bytes, limits: tuple[int, int], data: bytes, index: int, most: int, /
@@ -85,6 +87,7 @@ class Core(Protocol):
         It ends before the first that is not plain, or not whole. `ids`: prefix of unique ids; `limits`: most bytes of an event,
         and deepest nesting; `index`: of the first frame among those with these ids.
         """
+        return [], 0
 
     def payload(
         self,
@@ -103,18 +106,21 @@ class Core(Protocol):
         `begun`: what every id of the payload begins to hash; `attributes`: of each event; `limits` as of `documents`; `left`: how
         many events the payload has from `index` on.
         """
+        return []
 
     def frames(self, data: bytes, start: int, largest: int, most: int, /) -> tuple[list[int], bool]:
         """Returns the ends of the whole J frames from `start` on, and whether their numbers follow each other without wrapping.
 
         They are at most `most`, each with at most `largest` bytes of JSON. It ends before the first that is not one of these.
         """
+        return [], True
 
     def cut(self, data: bytes, largest: int, most: int, /) -> tuple[list[bytes], int]:
         """Returns the whole entries of a payload at the start of `data`, and how many bytes these are.
 
         They are at most `most`, each of at most `largest` bytes. It ends before the first that is not one of these.
         """
+        return [], 0
 
     def whole(
         self, data: bytes, known: Known, limits: tuple[int, int, int, int, int], /
@@ -124,36 +130,10 @@ class Core(Protocol):
         None if it is not exactly one plain message with the tag `known` and a chunk that names no content. `limits`: most bytes
         of its chunk, its option and an event, deepest nesting, and most entries.
         """
+        return None
 
 
-class Python:
-    """No native core: nothing is plain."""
-
-    bytes_at_once: Final = 0
-
-    def entries(self, *_: object) -> tuple[list[Part], int]:
-        """Returns no events."""
-        return [], 0
-
-    documents = cut = entries
-
-    def frames(self, *_: object) -> tuple[list[int], bool]:
-        """Returns no ends."""
-        return [], True
-
-    def payload(self, *_: object) -> list[Part]:
-        """Returns no events."""
-        return []
-
-    def lay(self, _: list[Any], start: int, *__: object) -> tuple[bytes, int]:
-        """Returns no records."""
-        return b"", start
-
-    def whole(self, *_: object) -> None:
-        """Returns None."""
-
-
-PYTHON: Final[Core] = cast("Core", Python())
+PYTHON: Final = Core()
 
 
 def _installed() -> Core | None:
