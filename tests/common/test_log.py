@@ -26,7 +26,7 @@ from tests.contract.waiting import there
 SCRIPT = (
     "import sys; from headrace_common.operations.log import configure; "
     "from headrace_common.operations.settings import LogSettings; "
-    "log = configure(LogSettings(format='json'), 'courier')\n"
+    "log = configure(LogSettings(), 'courier')\n"
 )
 
 
@@ -73,16 +73,10 @@ def test_lines_of_libraries_name_the_service() -> None:
 
 
 def test_a_peers_text_cannot_steer_a_terminal() -> None:
-    """Values with a blank in them were quoted, others and stacks were not."""
-    script = SCRIPT.replace("json", "console") + (
-        "log.warning('refused', peer='a\\x1b]0;b\\x07\\x9b2J')\n"
-        "try: raise ValueError('c\\x1b[2J')\n"
-        "except ValueError: log.exception('failed')"
-    )
+    script = SCRIPT + "log.warning('refused', peer='a\\x1b]0;b\\x07\\x9b2J')"
     done = subprocess.run([sys.executable, "-c", script], stderr=PIPE, text=True, check=True)
-    assert r"a\x1b]0;b\x07\x9b2J" in done.stderr
-    assert r"ValueError: c\x1b[2J" in done.stderr
-    assert "Traceback (most recent call last):\n" in done.stderr
+    assert done.stderr.rstrip("\n").isprintable()
+    assert done.stderr.isascii()
 
 
 def test_who_does_not_read_the_log_stops_nothing_but_the_log() -> None:

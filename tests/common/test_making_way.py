@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 import uvloop
 from headrace_common.connection.places import MOST_LOOKED_AT, Place, Places
-from headrace_common.connection.receiver_state import OWN_FILES, most_connections
 from headrace_common.connection.tcp import TcpConnection
 from headrace_common.listening.listener import Listener
 from headrace_common.operations.settings import LimitSettings, ListenSettings
@@ -109,28 +107,6 @@ async def ended(client: Conversation) -> bool:
 
 HELLO = bytes.fromhex("1603010200010001fc0303")
 """How a ClientHello begins."""
-
-
-async def test_open_files_bound_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where fewer files may be opened than LIMITS__CONNECTIONS, a silent crowd took all: none made way, Kafka was not reached
-    again, and no probe was answered.
-    """
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (OWN_FILES + PLACES, OWN_FILES + PLACES))
-    door = Door()
-    async with door.open() as connect:
-        silent = [await connect() for _ in range(2 * PLACES)]
-        assert await ended(silent[0])
-        client = await connect()
-        await door.proves(client)
-        await door.admits(PLACES)
-
-
-@pytest.mark.parametrize(
-    ("may", "most"), [(OWN_FILES + 10, 10), (OWN_FILES + 7, 7), (5, 1), (resource.RLIM_INFINITY, 10)]
-)
-def test_how_many_places_open_files_leave(may: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (may, may))
-    assert most_connections(10) == most
 
 
 HEADER = b"PROXY TCP4 192.0.2.7 127.0.0.1 4000 24224\r\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import structlog
 from headrace_common.listening.endpoint import Endpoint
+from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import OpsSettings, ServiceSettings
 from headrace_common.operations.tasks import Tasks, own_name
 from headrace_common.publishing.publisher import Publisher
@@ -66,6 +68,17 @@ async def test_a_service_is_ready_once_its_listeners_accept(monkeypatch: pytest.
     finally:
         running.cancel()
         await asyncio.wait({running})
+
+
+@pytest.mark.parametrize("may", [service.OWN_FILES + 10, resource.RLIM_INFINITY])
+def test_with_too_few_open_files_it_does_not_start(monkeypatch: pytest.MonkeyPatch, may: int) -> None:
+    """A silent crowd took all of them: none made way, Kafka was not reached again, and no probe was answered."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (may, may))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    service.raise_file_limit(10)
+    if may != resource.RLIM_INFINITY:
+        with pytest.raises(ConfigError, match="LIMITS__CONNECTIONS"):
+            service.raise_file_limit(11)
 
 
 async def returns() -> None:

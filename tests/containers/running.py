@@ -101,7 +101,6 @@ class Contained(Receiver):
                 quarantine_topic=self.kafka.quarantine_topic,
                 segments_topic=self.kafka.segments_topic,
             ),
-            **environment("log", format="json"),
         }
         for section, values in self._sections.items():
             variables |= environment(section, **values)

@@ -38,7 +38,6 @@ def variables(kafka: KafkaSettings, sections: Sections | None = None) -> dict[st
         },
         "listen": {"host": HOST},
         "ops": {"host": HOST, "port": 0},
-        "log": {"format": "json"},
     }
     for section, values in (sections or {}).items():
         given[section] = {**given.get(section, {}), **values}

@@ -131,7 +131,6 @@ def test_a_receiver_has_time_to_stop(name: str) -> None:
         container = pod["spec"]["containers"][0]
         given = variables(container)
         drain = float(read_seconds(given.get("HEADRACE_LIMITS__DRAIN_TIME", LimitSettings().drain_time)))
-        drain += float(given.get("HEADRACE_LIMITS__STOP_DELAY", 0))
         pause = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
         assert (pause > 0) is (each["metadata"]["name"] != "ingest-courier")
         assert pod["spec"]["terminationGracePeriodSeconds"] >= pause + math.ceil(drain) + 10

@@ -72,7 +72,7 @@ class Lander:
             ),
             **environment("lake", **{name: value for name, value in settings.items() if value is not None}),
             **environment("ops", host="127.0.0.1", port=0),
-            **environment("log", level="debug", format="json"),
+            **environment("log", level="debug"),
             **(variables or {}),
         }
         self._process = subprocess.Popen(

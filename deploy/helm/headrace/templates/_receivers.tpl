@@ -71,12 +71,10 @@ spec:
     "image" (include "headrace.image" (dict "root" $root "name" .name "own" .own.image)) "values" $values "secrets" $values.secrets
     "env" (include "headrace.receiver.env" .) "container" (include "headrace.receiver.container" .)
     "mounts" $mounts "volumes" $volumes "tmp" "64Mi") | nindent 2 }}
-  {{- /* The pause, the delay, the drain, and what ends after it: listeners and the producer. */}}
-  {{- $seconds := list (int $values.preStopSeconds) 15 }}
-  {{- range list (dig "limits" "stop_delay" 0 $values.settings) (dig "limits" "drain_time" 25 $values.settings) }}
-  {{- $seconds = append $seconds (include "headrace.setting" (dict "root" $root "kind" "seconds" "text" .) | float64 | ceil | int) }}
-  {{- end }}
-  terminationGracePeriodSeconds: {{ add (index $seconds 0) (index $seconds 1) (index $seconds 2) (index $seconds 3) }}
+  {{- /* The pause, the drain, and what ends after it: listeners and the producer. */}}
+  {{- $drain := dig "limits" "drain_time" 25 $values.settings }}
+  {{- $drain = include "headrace.setting" (dict "root" $root "kind" "seconds" "text" $drain) | float64 | ceil | int }}
+  terminationGracePeriodSeconds: {{ add (int $values.preStopSeconds) $drain 15 }}
 {{- end -}}
 
 {{- define "headrace.receiver.env" -}}

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import random
-import resource
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Final
@@ -31,18 +30,6 @@ COLLECTED: Final = 1_000
 
 TLS_HELLO: Final = b"\x16\x03"
 """How a TLS client begins: a handshake record of version 3 (RFC 8446, 5.1). No protocol here begins so."""
-
-
-OWN_FILES: Final = 100
-"""Files that a receiver opens beside its connections: Kafka's, and those of the operations port."""
-
-
-def most_connections(wanted: int) -> int:
-    """Returns `wanted`, or fewer if these would leave no files for the process itself: it would neither reach Kafka nor answer a
-    probe, and no connection would make way.
-    """
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if files == resource.RLIM_INFINITY else min(wanted, max(1, files - OWN_FILES))
 
 
 class Stoppable(ABC):
@@ -76,8 +63,8 @@ class ReceiverState:
     """Connections that have left since the last collection of cycles."""
 
     def __post_init__(self) -> None:
-        self.places = Places(most_connections(self.limits.connections))
-        """Of the admitted clients; LIMITS__CONNECTIONS, or fewer if this process may open too few files."""
+        self.places = Places(self.limits.connections)
+        """Of the admitted clients."""
 
     def age(self) -> float:
         """Returns the age in seconds at which a new connection closes; 0: never."""

@@ -1,10 +1,9 @@
-"""Structured logs on standard error, one line per event. They wait for no reader; lines that a peer can trigger are limited."""
+"""Logs on standard error, a line of JSON per event. They wait for no reader; lines that a peer can trigger are limited."""
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import select
 import time
 from collections.abc import Callable, MutableMapping
@@ -16,8 +15,6 @@ from typing_extensions import override
 from headrace_common.operations.settings import LogSettings
 
 Log = structlog.stdlib.BoundLogger
-
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 OWN: Final = "headrace"
 """The name of our loggers."""
@@ -128,21 +125,12 @@ class Lines(logging.Handler):
         return True
 
 
-def escaped(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Writes control characters as escapes, but line ends and tabs: a peer's text, also in a stack, cannot steer a terminal."""
-    for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
-    return event
-
-
 def configure(settings: LogSettings, service: str) -> Log:
     """Sets up logging for this process and returns its logger, bound to `service`.
 
     Libraries (asyncio, aiokafka) log through the same formatter, from level warning up.
     """
     fill_standard_files()
-    console = settings.format == "console" or (settings.format == "auto" and os.isatty(STANDARD_ERROR))
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -154,14 +142,15 @@ def configure(settings: LogSettings, service: str) -> Log:
         event.setdefault("service", service)
         return event
 
-    # JSON has escapes of its own
-    render = [escaped, structlog.dev.ConsoleRenderer()] if console else [structlog.processors.JSONRenderer()]
     repeats = Repeats()
     handler = Lines()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[named, *shared],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(),  # as ASCII: a peer's text cannot steer a terminal
+            ],
         )
     )
     handler.addFilter(repeats)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
@@ -31,7 +30,6 @@ class Tasks:
         self._on_end = on_end
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._one_ended = asyncio.Event()
         self.problem: str | None = None
         """Which task ended first, and why. None: all are running."""
 
@@ -41,11 +39,6 @@ class Tasks:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
-
-    async def ends_within(self, seconds: float) -> None:
-        """Waits until a task ends, at most `seconds`."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._one_ended.wait(), seconds)
 
     def stopping(self) -> None:
         """Notes that the process is stopping: from now on tasks may end."""
@@ -64,7 +57,6 @@ class Tasks:
         cause = "cancelled" if task.cancelled() else repr(task.exception())
         if self.problem is None and not self._stopping:
             self.problem = f"{task.get_name()} has ended: {cause}"
-            self._one_ended.set()
             self._on_end()
 
 

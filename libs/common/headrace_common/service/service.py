@@ -3,7 +3,7 @@
 ========  ==========================================  ===========================================================
 step      starting                                    stopping
 ========  ==========================================  ===========================================================
-1         listeners take their addresses              readiness turns red; after LIMITS__STOP_DELAY listeners close,
+1         listeners take their addresses              readiness turns red; listeners close,
                                                       once those who have connected are admitted
 2         health and metrics over HTTP                connections stop reading, wait for Kafka's and the service's
                                                       answers, write the last acknowledgements, half-close, close
@@ -54,6 +54,9 @@ STALL_LOOK: Final = 0.25
 STALL_WINDOW: Final = 60.0
 STALL_LIMIT: Final = 5.0
 """Seconds without a turn of the loop after which standard error says what each thread does. Probes give up after some seconds."""
+
+OWN_FILES: Final = 100
+"""Files that a receiver opens beside its connections: Kafka's, and those of the operations port."""
 
 EXIT_ENDED: Final = 1
 """Exit status after one of the service's tasks has ended."""
@@ -127,8 +130,6 @@ class Service(Health, Generic[S]):
                 ops=ops.port,
                 kafka=settings.kafka.bootstrap_servers,
             )
-            if (most := self._receiver.places.most) < limits.connections:
-                self._log.warning("connections are bounded by open files", limit=CONNECTIONS, most=most)
             if await _unless(stop, self._start()):
                 for listener in self._parts.listeners:
                     listener.start()
@@ -151,9 +152,6 @@ class Service(Health, Generic[S]):
     async def _stop(self) -> None:
         """Stops in the order of the module's table."""
         self._draining = True
-        if self._accepting and self._settings.limits.stop_delay:
-            self._log.info("not ready any more", still_taking_clients=self._settings.limits.stop_delay)
-            await self._tasks.ends_within(self._settings.limits.stop_delay)
         self._tasks.stopping()
         if self._tasks.problem is not None:
             self._log.error("a task has ended: the service stops", problem=self._tasks.problem)
@@ -225,9 +223,15 @@ async def _unless(stop: asyncio.Event, work: Coroutine[None, None, None]) -> boo
     return True
 
 
-def raise_file_limit() -> None:
-    """Raises the soft limit of open files to the hard one: each connection is a file."""
+def raise_file_limit(connections: int) -> None:
+    """Lets this process open as many files as it may: each connection is one. Raises `ConfigError` if these are too few: it would
+    neither reach Kafka nor answer a probe, and no connection would make way.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < connections + OWN_FILES:
+        raise ConfigError(
+            f"{CONNECTIONS} ({connections}) and {OWN_FILES} are more files than this process may open ({hard})"
+        )
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -246,7 +250,7 @@ def main(protocol: str, program: str, settings_type: type[S], build: Build[S]) -
         settings = parse_arguments(settings_type, program, description)
         if refused := native.choose(native.wanted()):
             raise ConfigError(refused)
-        raise_file_limit()
+        raise_file_limit(settings.limits.connections)
         calm_collector()
         problem = uvloop.run(Service(protocol, settings, build).run())
     except ConfigError as error:

@@ -94,9 +94,6 @@ class LimitSettings(Section):
         description="Maximum bytes in flight of all connections: half for received frames (above that, no socket is read), "
         "half for what they inflate to.",
     )
-    stop_delay: Seconds = Field(
-        0, ge=0, description="How long a stopping service, no longer ready, still takes clients."
-    )
     drain_time: Seconds = Field(25, gt=0, description="How long a stopping service waits for Kafka and its clients.")
 
     @model_validator(mode="after")
@@ -120,9 +117,6 @@ class OpsSettings(Section):
 
 
 class LogSettings(Section):
-    """Logs on standard error, one event per line."""
+    """Logs on standard error, a line of JSON per event."""
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is written.")
-    format: Literal["json", "console", "auto"] = Field(
-        "auto", description="`auto`: console on a terminal, JSON otherwise."
-    )
