@@ -121,7 +121,6 @@ async def test_with_curve_the_name_of_the_key_is_the_source(
         ("logjam", {"pull_port": 65_536}, "HEADRACE_LOGJAM__PULL_PORT"),
         ("tls", {"cert": "/a.pem", "key": "/b.pem"}, "TLS__CERT means nothing to ZeroMQ"),
         ("tls", {"minimum": "1.3"}, "TLS__MINIMUM means nothing to ZeroMQ"),
-        ("listen", {"reuse_port": True}, "LISTEN__REUSE_PORT means nothing to ZeroMQ"),
         ("listen", {"trusted_proxies": "10.0.0.1"}, "LISTEN__TRUSTED_PROXIES means nothing to ZeroMQ"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

@@ -38,7 +38,6 @@ class HeartbeatListener(Endpoint):
         """`port`: the protocol's own, used if the settings name none."""
         self._host = listen.host
         self._port = listen.port or port
-        self._shared = listen.reuse_port
         self._ready_problems = ready_problems
         self._transport: asyncio.DatagramTransport | None = None
 
@@ -46,9 +45,7 @@ class HeartbeatListener(Endpoint):
     async def bind(self) -> str:
         try:
             self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-                lambda: _Datagrams(self._ready_problems),
-                local_addr=(self._host, self._port),
-                reuse_port=self._shared or None,
+                lambda: _Datagrams(self._ready_problems), local_addr=(self._host, self._port)
             )
         except OSError as error:
             raise ConfigError(f"LISTEN {self._host}:{self._port} (UDP): {error.strerror or error}") from error

@@ -123,7 +123,6 @@ class LogjamSettings(ServiceSettings):
         """Refuses settings that ZeroMQ cannot follow."""
         for given, name in (
             *((True, f"TLS__{each.upper()}") for each in sorted(self.tls.model_fields_set)),
-            (self.listen.reuse_port, "LISTEN__REUSE_PORT"),
             (bool(self.listen.trusted_proxies), "LISTEN__TRUSTED_PROXIES"),
         ):
             if given:

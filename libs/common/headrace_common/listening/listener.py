@@ -92,8 +92,7 @@ class Listener(Endpoint):
 
     @override
     async def bind(self) -> str:
-        shared = self._listen.reuse_port
-        self._socket = sockets.bound_socket(self._listen.host, self._port, "LISTEN", shared=shared)
+        self._socket = sockets.bound_socket(self._listen.host, self._port, "LISTEN")
         return sockets.address_of(self._socket)
 
     @override

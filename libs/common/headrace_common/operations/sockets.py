@@ -8,18 +8,13 @@ import socket
 from headrace_common.operations.errors import ConfigError
 
 
-def bound_socket(host: str, port: int, setting: str, *, shared: bool = False) -> socket.socket:
-    """Returns a TCP socket that has its address and does not listen yet. Raises `ConfigError`, which names `setting`.
-
-    `shared`: other processes of this user may listen there too; the kernel deals new connections out among those that listen.
-    """
+def bound_socket(host: str, port: int, setting: str) -> socket.socket:
+    """Returns a TCP socket that has its address and does not listen yet. Raises `ConfigError`, which names `setting`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.ExitStack() as undone:
         try:
             bound = undone.enter_context(socket.socket(family, socket.SOCK_STREAM))
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if shared:
-                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
             bound.bind((host, port))

@@ -18,9 +18,6 @@ class ListenSettings(Section):
 
     host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (clients must reach a receiver)
     port: int = Field(0, ge=0, le=65_535, description="Port; 0: the protocol's own.")
-    reuse_port: bool = Field(
-        False, description="Let several processes of one receiver, of one user, listen on the same port (SO_REUSEPORT)."
-    )
     trusted_proxies: str = Field(
         "",
         description="Addresses and networks, separated by commas, of load balancers. They must send a PROXY protocol header,"
