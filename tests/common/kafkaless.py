@@ -222,23 +222,17 @@ class FakeTopics:
 
 
 class FakePublisher:
-    """Writes down what is published. `inside`: how many have entered and not left; `keyed`: where keys lead."""
+    """Writes down what is published. `keyed`: where keys lead."""
 
     def __init__(self) -> None:
         self.submitted: list[tuple[Frame, DeliveryListener]] = []
-        self.inside = 0
         self.keyed: dict[bytes, FakePublisher] = {}
 
-    def enter(self) -> FakePublisher:
-        self.inside += 1
+    def choose(self) -> FakePublisher:
         return self
 
     def of(self, ordering_key: bytes) -> FakePublisher:
         return self.keyed.get(ordering_key, self)
-
-    def leave(self, pump: object) -> None:
-        assert pump is self
-        self.inside -= 1
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         self.submitted.append((frame, listener))

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from headrace_common.kafka.client import broker_tls, client_arguments, describe
+from headrace_common.kafka.client import broker_tls, client_arguments
 from headrace_common.operations import certificates
 from headrace_common.operations.certificates import kafka_key_pair
-from headrace_common.operations.errors import ConfigError, DeliveryError
+from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.kafka.source import client_options
 
@@ -153,51 +152,3 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     authority.file.write_bytes(Authority(tmp_path / "other").file.read_bytes())
     with pytest.raises(ssl.SSLCertVerificationError):  # what the former CA has signed is not trusted any more
         await shown(context, server)
-
-
-class TestNoWayIn:
-    """Which setting to look at, by what the other side does."""
-
-    @staticmethod
-    @asynccontextmanager
-    async def server(pair: tuple[Path, Path] | None) -> AsyncIterator[int]:
-        """Takes connections, over TLS if it has a certificate, and closes them at their first bytes."""
-
-        async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError):
-                await reader.read(100)
-            writer.close()
-
-        context = None
-        if pair is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*pair)
-        async with await asyncio.start_server(close, "127.0.0.1", 0, ssl=context) as serving:
-            yield serving.sockets[0].getsockname()[1]
-
-    @pytest.mark.parametrize(
-        ("there", "protocol", "host", "says"),
-        [
-            (None, "SSL", "127.0.0.1", "KAFKA__SECURITY_PROTOCOL"),
-            ({}, "PLAINTEXT", "127.0.0.1", "KAFKA__SECURITY_PROTOCOL"),
-            ({"dns": "other.example"}, "SSL", "localhost", "KAFKA__BOOTSTRAP_SERVERS"),
-            ({"days": -2}, "SSL", "127.0.0.1", "renew"),
-            ({"name": "other"}, "SSL", "127.0.0.1", "KAFKA__CA"),
-        ],
-        ids=["no TLS there", "only TLS there", "another name", "expired", "another authority"],
-    )
-    async def test_by_what_is_there(
-        self, tmp_path: Path, there: dict[str, Any] | None, protocol: str, host: str, says: str
-    ) -> None:
-        (tmp_path / "other").mkdir()
-        ours, other = Authority(tmp_path), Authority(tmp_path / "other")
-        issue = {"name": "broker", "common_name": "broker", **(there or {})}
-        async with self.server(None if there is None else ours.issue(**issue)) as port:
-            ca = (other if issue["name"] == "other" else ours).file if protocol == "SSL" else None
-            settings = KafkaSettings(bootstrap_servers=f"{host}:{port}", security_protocol=protocol, ca=ca)
-            with pytest.raises(DeliveryError) as refused:
-                await describe(settings)
-        told = str(refused.value)
-        assert says in told
-        assert ("KAFKA__CA" in told) is (says == "KAFKA__CA")
-        assert "AddressFamily" not in told

@@ -203,7 +203,6 @@ class Kafka(FakeBroker):
         super().__init__()
         self.says: dict[str, deque[str]] = defaultdict(deque)
         self.takes = TAKES
-        self.compacted = False
         self.refused_all = self.refused_quarantine = False
         self.unsure: set[bytes] = set()
         """Ids of events that Kafka has refused."""
@@ -325,11 +324,8 @@ class Stage:
         self.loop = loop
 
     def described(self) -> None:
-        takes, policy = self.kafka.takes, {"cleanup.policy": "compact,delete"} if self.kafka.compacted else {}
-        self.topics.events, self.topics.quarantine = (
-            Topic("events", 4, takes, (), policy),
-            Topic("quarantine", 3, takes),
-        )
+        takes = self.kafka.takes
+        self.topics.events, self.topics.quarantine = Topic("events", 4, takes), Topic("quarantine", 3, takes)
 
     async def __aenter__(self) -> Stage:
         running = (*(pump.run() for pump in self.pumps), pumps.abandon_overdue(self.pumps))
@@ -492,17 +488,6 @@ def test_a_topic_or_broker_that_takes_nothing_is_not_taken_for_bad_records(say: 
     stage = slowly(lambda loop: play(loop, say, Send(parts), Wait(9)))
     assert [frame.fate for frame, _ in stage.frames] == ["abandoned"]
     assert not stage.kafka.log["quarantine"]
-
-
-async def test_a_compacted_topic_is_not_taken_for_bad_records() -> None:
-    """A client that sent few events at a time was acknowledged for all of them, and they were in quarantine."""
-    async with Stage(slow_loop()) as stage:
-        stage.kafka.compacted = stage.kafka.refused_all = True
-        stage.kafka.says["events"].append("InvalidRecordError")
-        stage.send(Send("eee"))
-        await stage.idle()
-        assert [frame.fate for frame, _ in stage.frames] == ["abandoned"]
-        assert len(stage.kafka.sent) == 1
 
 
 class Heard(DeliveryListener):

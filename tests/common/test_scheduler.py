@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -175,13 +174,6 @@ async def test_between_two_slices_the_loop_turns(workers: int, slice_of_each: in
     assert {later - earlier for earlier, later in itertools.pairwise(turns)} == {REST + 1}
 
 
-async def test_short_work_of_several_shares_a_slice_whatever_their_lanes(scheduler: Scheduler) -> None:
-    """A rest after each of many short frames would cost more than they do."""
-    asking = [Busy(scheduler, TIME_SLICE / 20, again=False, lane=Lane(number % 3)) for number in range(10)]
-    found = await slices(scheduler, *asking)
-    assert sum(found) == found[0] == 10
-
-
 async def test_lanes_have_slices_in_turn_however_many_wait_in_one(scheduler: Scheduler) -> None:
     crowds = {
         Lane.SMALL: [Busy(scheduler, TIME_SLICE / 4, again=True, lane=Lane.SMALL) for _ in range(500)],
@@ -214,24 +206,6 @@ async def test_who_fails_in_its_turn_takes_no_turn_from_others(scheduler: Schedu
     for _ in range(20):
         await asyncio.sleep(0)
     assert (worked, told) == (["good"], [ValueError])
-
-
-@pytest.mark.parametrize("seed", range(5))
-async def test_the_least_use_is_next_whoever_has_left(seed: int, scheduler: Scheduler) -> None:
-    chance, order = random.Random(seed), list[float]()
-    waiting: list[Once] = []
-    for _ in range(300):
-        account = Account(chance.uniform(0, DEBT))
-        made = Once(lambda account=account: order.append(account.used))  # type: ignore[misc]
-        made.lane, made.account = Lane.LONG, account
-        scheduler.ask(made)
-        waiting.append(made)
-    for gone in chance.sample(waiting, 250):
-        scheduler.withdraw(gone)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert order == sorted(order)
-    assert len(order) == 50
 
 
 async def test_nobody_saves_up_turns_or_keeps_a_debt(scheduler: Scheduler) -> None:

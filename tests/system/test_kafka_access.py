@@ -132,7 +132,7 @@ WRONG: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
         {"security_protocol": "SASL_PLAINTEXT", "ca": None, "request_timeout": 5},
         "",
     ),  # no answer
-    "certificate": ("certificate", NONE, "asks for another KAFKA__CERTIFICATE"),
+    "certificate": ("certificate", NONE, ""),  # closed, at any step
     "token": ("token", {}, "the broker does not accept the token"),
     "region": ("msk", {}, "does not accept the token from AWS's signer: made for kafka.us-west-1"),
 }

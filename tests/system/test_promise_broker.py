@@ -16,7 +16,6 @@ import msgpack
 import orjson
 import pytest
 from headrace_common.operations.settings import KIB, MIB, KafkaSettings
-from headrace_common.publishing.delivery import REFUSALS_PER_BATCH
 from headrace_common.publishing.publisher import QUIET_TIME, STUCK_TIME
 from headrace_forward.client import ForwardClient
 
@@ -160,23 +159,6 @@ async def test_a_record_is_larger_than_the_topic_takes_by_now(topics: KafkaSetti
     assert {record["reason"] for record in rejects} == {"refused"}
     assert sorted(reassembled(rejects).values()) == sorted(orjson.dumps(value) for value in large)
     assert await events(topics, large[0]["mark"]) == []
-
-
-@pytest.mark.long
-async def test_a_topic_that_takes_no_record_of_ours(topics: KafkaSettings, start: Receivers) -> None:
-    """Compaction wants keys, and ours have none: it is the topic that is at fault, however few records come at a time."""
-    receiver = await start()
-    frames = values(3), values(4 * REFUSALS_PER_BATCH)
-    async with connected(receiver, 2) as clients:
-        async with altered(topics, topics.events_topic, cleanup_policy="compact"):
-            for client, frame in zip(clients, frames, strict=True):
-                number = await client.send(frame)
-                await client.sees_end()
-                assert number not in client.acknowledged
-        await served(receiver)
-    for frame in frames:
-        assert await events(topics, frame[0]["mark"]) == []
-        assert await quarantined(topics, frame[0]["mark"]) == []
 
 
 @pytest.mark.long

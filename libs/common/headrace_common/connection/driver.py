@@ -77,7 +77,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._closed = closed
         self._transport = transport
         self._clock = clock
-        self._pump = receiver.publisher.enter()
+        self._pump = receiver.publisher.choose()
         self.under_way: dict[Ticket, tuple[int, bool, float]] = {}
         """Of each frame that is neither stored nor abandoned: its bytes, whether it asked to be told, when it arrived."""
         self._questions: dict[Ticket, int] = {}  # with the bytes of each
@@ -335,8 +335,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.status = self._closed.status()
 
     def leave(self) -> None:
-        """Leaves budget, scheduler and publisher: the connection is gone and parses nothing more. Call it once."""
+        """Leaves budget and scheduler: the connection is gone and parses nothing more. Call it once."""
         self.retire()
         self._receiver.budget.forget(self)
         self._receiver.scheduler.withdraw(self)
-        self._receiver.publisher.leave(self._pump)

@@ -1,4 +1,4 @@
-"""Makes Kafka clients, describes topics and explains Kafka's errors."""
+"""Makes Kafka clients, describes topics and says Kafka's errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
-from headrace_common.kafka.tokens import TokenError, shared_token
+from headrace_common.kafka.tokens import shared_token
 from headrace_common.operations.certificates import ReloadingContext, kafka_key_pair, trust
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings
@@ -29,26 +29,6 @@ BROKER_DEFAULT_MESSAGE_BYTES: Final = 1_048_588
 
 LEAST: Final = 1 << 10
 """A batch may have this many bytes, however little the topic takes."""
-
-OTHER_PROTOCOL: Final = (
-    "perhaps the broker speaks another KAFKA__SECURITY_PROTOCOL there, or asks for another KAFKA__CERTIFICATE"
-)
-HINTS: Final = (
-    ("SaslAuthenticationFailed", "the broker does not accept KAFKA__SASL_USERNAME and KAFKA__SASL_PASSWORD"),
-    ("UnsupportedSaslMechanism", "the broker does not support KAFKA__SASL_MECHANISM"),
-    (
-        "mismatch, certificate",
-        "use a name of the broker's certificate in KAFKA__BOOTSTRAP_SERVERS and in advertised.listeners",
-    ),
-    ("certificate has expired", "the broker's own certificate, or that of its CA: renew it there"),
-    ("certificate is not yet valid", "compare this machine's clock with the broker's"),
-    ("CERTIFICATE_VERIFY_FAILED", "KAFKA__CA is not the CA of the brokers"),
-    ("WRONG_VERSION_NUMBER", "KAFKA__SECURITY_PROTOCOL asks for TLS, which the broker does not speak there"),
-    ("closed", OTHER_PROTOCOL),
-    ("ConnectionReset", OTHER_PROTOCOL),
-    ("ConnectionAborted", OTHER_PROTOCOL),
-)
-"""Which setting to check, by a word in the reason why a connection to a broker failed."""
 
 
 class InvalidRecordError(errors.BrokerResponseError):  # type: ignore[misc]  # aiokafka has no types
@@ -199,11 +179,6 @@ class Topic:
     weak: tuple[str, ...] = ()
     configuration: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def compacted(self) -> bool:
-        """Whether Kafka refuses each record without a key there."""
-        return "compact" in self.configuration.get("cleanup.policy", "")
-
     def batch_bytes(self, most: int) -> int:
         """Returns the largest batch before compression, `most` at most: three quarters of the topic's limit, so that it fits."""
         return min(most, max(LEAST, self.max_message_bytes * 3 // 4))
@@ -292,11 +267,8 @@ def _topic(
 
 
 def explain(error: BaseException) -> str:
-    """Says an aiokafka error in one line, with the setting to check if that is known."""
+    """Says an aiokafka error in one line: of a connection, why it failed last."""
     text = str(error).strip() or type(error).__name__
     if ("Unable to bootstrap" in text or "not ready" in text) and CONNECT_TROUBLE.reason:
-        text = CONNECT_TROUBLE.reason.partition(" (_ssl.c")[0]
-        hints = () if text.startswith(TokenError.__name__) else HINTS  # it says itself what to check
-        hint = next((hint for word, hint in hints if word in text), None)
-        return text if hint is None else f"{text} ({hint})"
+        return CONNECT_TROUBLE.reason.partition(" (_ssl.c")[0]
     return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"

@@ -45,10 +45,6 @@ class Delivery:
         if self._fits(batch):
             with contextlib.suppress(Exception):
                 await self._topics.refresh()  # max.message.bytes may have changed
-            if self._topics.named(batch.topic).compacted:
-                raise DeliveryError(
-                    f"topic {batch.topic} is compacted: it takes no records without a key", DeliveryPolicy.REFUSED
-                )
         try:
             return await self._search(batch, deadline)
         except DeliveryError:  # Kafka may have stored a part, and the whole batch may be sent again

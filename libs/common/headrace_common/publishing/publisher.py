@@ -37,9 +37,6 @@ REFUSED_TIME: Final = 30.0
 MOST_PAUSE: Final = 5.0
 """Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
 
-CHOICE: Final = 32
-"""Partitions that are looked at for a new connection: a topic may have thousands, and as many connections may come at once."""
-
 
 class Publisher:
     """The pumps of all partitions. Make it inside a running event loop."""
@@ -151,20 +148,13 @@ class Publisher:
         refused = [str(failure) for failure in failures if failure.policy is DeliveryPolicy.REFUSED]
         return refused[0] if refused else self._producer.silence()
 
-    def enter(self) -> Pump:
-        """Chooses a new connection's partition: of the next `CHOICE` in turn the one with the fewest connections, if it can be
-        one that has a leader.
-        """
-        pumps = self._pumps
-        self._rotation += 1
-        near = [pumps[(self._rotation + turn) % len(pumps)] for turn in range(min(CHOICE, len(pumps)))]
-        chosen = min(near, key=lambda pump: (self._producer.leader(pump.where) is None, pump.connections))
-        chosen.connections += 1
-        return chosen
-
-    def leave(self, pump: Pump) -> None:
-        """Takes a connection that called `enter` from its partition."""
-        pump.connections -= 1
+    def choose(self) -> Pump:
+        """Returns the pump of a new connection's partition: the next one in turn that has a leader, as far as known."""
+        for _ in self._pumps:
+            self._rotation = (self._rotation + 1) % len(self._pumps)
+            if self._producer.leader(self._pumps[self._rotation].where) is not None:
+                break
+        return self._pumps[self._rotation]
 
     def of(self, ordering_key: bytes) -> Pump:
         """Returns the pump of the partition that an ordering key names."""

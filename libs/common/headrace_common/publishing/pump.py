@@ -27,7 +27,7 @@ from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.batch import Batch, Cycle
 from headrace_common.publishing.delivery import OVERDUE, Delivery
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, InFlightFrame
-from headrace_common.publishing.rejects import batches, refusal, tell
+from headrace_common.publishing.rejects import batches, refusal
 from headrace_common.publishing.topics import Topics
 from headrace_common.session.interface import Frame
 
@@ -73,7 +73,6 @@ class Pump:
         self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
         self._changed = self._loop.create_future()
-        self.connections = 0  # whose partition this is
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
         self.last_stored = self._clock()
@@ -254,7 +253,8 @@ class Pump:
             if refused:
                 return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)
         stored, cycle.rejects = cycle.rejects, []
-        tell(stored, self._metrics, self._log)
+        for _, reject in stored:
+            self._metrics.events_quarantined.labels(reject.reason.value).inc()
         await self._report(cycle)
         return None
 

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
-from headrace_common.operations.log import Log
-from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.record.contract import Reason
 from headrace_common.record.encoding import decode
 from headrace_common.record.event import Reject
 from headrace_common.session.inflate import SLICE
-
-BEYOND: Final = (Reason.OVERSIZED, Reason.TOO_MANY_EVENTS, Reason.TOO_DEEP, Reason.INFLATED_LIMIT)
-"""Reasons that name a limit: quarantine has sound data, its client was told nothing, and a higher limit would take it."""
-
-
-def tell(stored: Iterable[tuple[InFlightFrame, Reject]], metrics: ReceiverMetrics, log: Log) -> None:
-    """Counts what quarantine has stored, and logs the limits that it exceeded."""
-    for _, reject in stored:
-        metrics.events_quarantined.labels(reject.reason.value).inc()
-        if reject.reason in BEYOND:
-            log.warning("beyond a limit", reason=reject.reason.value, detail=reject.detail, source=reject.source)
 
 
 async def batches(
