@@ -190,42 +190,6 @@ class TestCrowd:
 class TestDigesting:
     """Sessions that do long work in parts: who may go on, when memory is short."""
 
-    async def test_the_first_that_digests_goes_on_whatever_is_unfinished(self) -> None:
-        budget = Budget(800, 400)
-        unfinished, first, second = (Reader(budget) for _ in range(3))
-        budget.hold(unfinished, 150)
-        assert budget.may_digest(first)
-        budget.hold(first, 30)
-        assert budget.may_digest(second)
-        budget.hold(second, 30)  # now it is crowded
-        assert budget.may_read(unfinished)  # the oldest that waits for its client
-        assert budget.may_digest(first)
-        assert not budget.may_digest(second)
-        first.digests = second.digests = True
-        waiting = Reader(budget)
-        budget.hold(waiting, 20)
-        assert not budget.may_read(waiting)
-        budget.hold(waiting, 0)
-        budget.hold(first, 0)  # it is done: what it held has become a frame
-        first.digests = False
-        budget.charge(first, 30)
-        assert budget.may_digest(second)
-
-    @pytest.mark.parametrize("gone", [False, True])
-    async def test_who_waits_to_digest_is_called_when_the_first_is_done_or_gone(self, gone: bool) -> None:
-        budget = Budget(800, 400)
-        unfinished, first, second = Reader(budget), Reader(budget, digests=True), Reader(budget, digests=True)
-        budget.hold(unfinished, 200)
-        assert budget.may_digest(first)
-        assert not budget.may_digest(second)
-        if gone:
-            budget.forget(first)
-        else:
-            first.digests = False
-            assert budget.may_read(first)  # it holds nothing
-        await settle()
-        assert second.reading
-
     async def test_nobody_digests_beyond_what_kafka_has_to_take(self) -> None:
         """But few bytes, as if they had arrived while there was time left to parse them at once."""
         budget = Budget(20 * FEW, 10 * FEW)
@@ -242,13 +206,13 @@ class TestDigesting:
         await settle()
         assert other.reading
 
-    async def test_who_is_known_digests_beside_the_first_in_line(self) -> None:
+    async def test_who_is_known_digests_beside_the_oldest(self) -> None:
         budget = Budget(256 << 20, (64 << 20))
-        hog, first, other, has_stored = (Reader(budget, name) for name in ("hog", "first", "other", "has_stored"))
+        hog, other, has_stored = (Reader(budget, name) for name in ("hog", "other", "has_stored"))
         has_stored.has_stored = True
         budget.hold(hog, 64 << 20)
-        assert budget.may_digest(first)
-        budget.hold(other, 1000)
+        assert budget.may_digest(hog)
+        budget.hold(other, 2 << 20)
         assert not budget.may_digest(other)
         budget.hold(has_stored, 1000)
         assert budget.may_digest(has_stored)
@@ -260,7 +224,7 @@ READERS = 4
 FRAME = 90
 actions = st.lists(
     st.tuples(
-        st.sampled_from(["receive", "receive", "complete", "rest", "store", "turn", "close", "nudge"]),
+        st.sampled_from(["receive", "receive", "complete", "rest", "store", "turn", "close", "nudge", "digest"]),
         st.integers(0, READERS - 1),
         st.integers(1, FRAME),
     ),
@@ -286,6 +250,9 @@ async def _model(steps: list[tuple[str, int, int]], process: int, connection: in
             await settle()
         elif action == "nudge":
             reader.pace()
+        elif action == "digest":
+            reader.digests = not reader.digests and not reader.gone
+            reader.pace()
         elif action == "store" and reader.frames:
             reader.stored()
         elif action == "close" and number == 0:
@@ -296,6 +263,10 @@ async def _model(steps: list[tuple[str, int, int]], process: int, connection: in
     await settle()
     _check(budget, readers, settled=True)
     for _ in range(1000):
+        for reader in readers:
+            if reader.reading and reader.digests:  # it has parsed all
+                reader.digests = False
+                reader.pace()
         await settle()
         _check(budget, readers, settled=True)
         if all(reader.gone or not reader.partial_bytes for reader in readers) and not any(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka.admin import NewTopic
@@ -16,7 +17,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka import client
-from headrace_common.kafka.client import BROKER_DEFAULT_MESSAGE_BYTES, describe, make_consumer, start_at
+from headrace_common.kafka.client import describe, make_consumer, start_at
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
@@ -134,43 +135,44 @@ class TestEnsure:
 
 
 class Admin:
-    """As much of aiokafka's as `describe` uses. It names settings and tells only the values `told`, and `error` of each topic."""
+    """As much of aiokafka's as `describe` uses. `told`: settings of each topic; `error`: what it says of each instead."""
 
     error = 0
-    told: Mapping[str, str] = MappingProxyType({})
+    told: Mapping[str, str | None] = MappingProxyType({})
 
     def __init__(self, **_: object) -> None:
-        pass
-
-    async def start(self) -> None:
-        pass
+        self.start = self.close = AsyncMock()
+        self.describe_cluster = AsyncMock(return_value={"brokers": [1, 2, 3]})
+        entries = [(name, value, False, 5) for name, value in self.told.items()]
+        self.describe_configs = AsyncMock(return_value=[SimpleNamespace(resources=[(0, "", 2, "t", entries)])])
 
     async def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
         partitions = [] if self.error else [{"replicas": [1, 2, 3], "leader": 1}]
         return [{"topic": name, "error_code": self.error, "partitions": partitions} for name in names]
 
-    async def describe_cluster(self) -> dict[str, Any]:
-        return {"brokers": [1, 2, 3]}
 
-    async def describe_configs(self, resources: list[Any]) -> list[Any]:
-        names = {
-            "min.insync.replicas",
-            "max.message.bytes",
-            "cleanup.policy",
-            "unclean.leader.election.enable",
-            *self.told,
-        }
-        return [SimpleNamespace(resources=[(0, "", 2, "t", [(name, self.told.get(name), False, 5) for name in names])])]
-
-    async def close(self) -> None:
-        pass
-
-
-async def test_brokers_may_name_a_setting_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others than Kafka do. No receiver became ready there: a number was made of it."""
+@pytest.mark.parametrize(
+    ("told", "weak"),
+    [
+        ({"cleanup.policy": "compact,delete"}, ["it is compacted, but records have no key"]),
+        (
+            {"message.timestamp.type": "LogAppendTime"},
+            ["its records have the broker's time, not that of their receipt"],
+        ),
+        ({"message.timestamp.type": "CreateTime"}, []),
+        ({"max.message.bytes": str(SMALLEST_MESSAGE_BYTES - 1)}, ["max.message.bytes below 65536"]),
+        ({"max.message.bytes": str(SMALLEST_MESSAGE_BYTES)}, []),
+        # other brokers than Kafka name a setting without its value
+        (dict.fromkeys(("min.insync.replicas", "max.message.bytes", "unclean.leader.election.enable")), []),
+    ],
+)
+async def test_what_does_not_keep_the_promise_is_named(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str | None], weak: list[str]
+) -> None:
+    """A service's own topics may have keys, and the broker's time."""
     monkeypatch.setattr(client, "AIOKafkaAdminClient", Admin)
-    events, quarantine = await describe(KafkaSettings())
-    assert (events.max_message_bytes, events.weak, quarantine.configuration) == (BROKER_DEFAULT_MESSAGE_BYTES, (), {})
+    monkeypatch.setattr(Admin, "told", told)
+    assert [[*topic.weak] for topic in await describe(KafkaSettings(), ["own"])] == [weak, weak, []]
 
 
 @pytest.mark.parametrize(
@@ -191,25 +193,6 @@ async def test_a_topic_that_we_may_not_see_is_not_called_missing(
     monkeypatch.setattr(Admin, "error", error.errno)
     with pytest.raises(DeliveryError, match=re.escape(said)):
         await describe(KafkaSettings())
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "weak"),
-    [
-        ("cleanup.policy", "compact,delete", ("it is compacted, but records have no key",)),
-        ("message.timestamp.type", "LogAppendTime", ("its records have the broker's time, not that of their receipt",)),
-        ("message.timestamp.type", "CreateTime", ()),
-        ("max.message.bytes", str(SMALLEST_MESSAGE_BYTES - 1), ("max.message.bytes below 65536",)),
-        ("max.message.bytes", str(SMALLEST_MESSAGE_BYTES), ()),
-    ],
-)
-async def test_what_does_not_keep_the_promise_is_named(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, weak: tuple[str, ...]
-) -> None:
-    """A service's own topics may have keys, and the broker's time."""
-    monkeypatch.setattr(client, "AIOKafkaAdminClient", Admin)
-    monkeypatch.setattr(Admin, "told", {name: value})
-    assert [topic.weak for topic in await describe(KafkaSettings(), ["own"])] == [weak, weak, ()]
 
 
 # Brokers that make each topic that a client asks for: `auto.create.topics.enable`, which is on by default

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -175,9 +174,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             TopicsProcessSettings, "python -m headrace_common.topics", "Make the topics of Headrace.", argv
         )
         logger = log.configure(settings.log, "topics")
-        logging.getLogger("aiokafka").setLevel(
-            logging.CRITICAL
-        )  # it has a line for each failed attempt; the last is printed
         done = asyncio.run(ensure(settings.kafka, settings.topics))
     except ConfigError as error:
         print(f"topics: {error}", file=sys.stderr)

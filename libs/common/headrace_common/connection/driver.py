@@ -94,7 +94,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.account = receiver.scheduler.new_account()
         self.arrives = receiver.scheduler.arrives
         """Says whether bytes that arrive at a time may be parsed at once, outside of a slice."""
-        self.partial_bytes = self.pending = self.turn = 0
+        self.partial_bytes = self.pending = 0
+        self.turn = receiver.budget.turn
         self.has_stored = self.is_broken = self._asking = False
         self._progress = False  # its input has led to a question since it was looked at last
         self.life = Lifetime(clock(), receiver.limits.frame_time, receiver.age())
@@ -301,10 +302,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._receiver.scheduler.enter(self.account)
         self._receiver.scheduler.ask(self)
         return waiting < READ_AHEAD and budget.has_room(self)
-
-    def rest(self) -> None:
-        """Notes that the transport neither reads nor parses for now, even if it may."""
-        self._receiver.budget.rest(self)
 
     # The end
 

@@ -231,11 +231,8 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             allowed = self._life.phase == DRAINING
             if not (self._lost and self.is_behind()):
                 self.driver.forget_input()
-        elif self._writable:
-            allowed = self.driver.may_read(len(self.unseen) if self.is_behind() else None)
         else:
-            self.driver.rest()
-            allowed = False
+            allowed = self._writable and self.driver.may_read(len(self.unseen) if self.is_behind() else None)
         if allowed != self.reading and self._read(allowed):
             self._timer.schedule()
 

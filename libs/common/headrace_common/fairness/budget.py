@@ -11,8 +11,8 @@ frames during inflating may take the other half. No deadlock is possible:
 * A limit that is passed stops all its connections at once. If each stopped only at its next bytes, thousands of connections
   that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time, unknown ones beside
   established ones, and first the one that was not read for longest.
-* Bytes that a session has received but not parsed depend on no other connection: the first session with such bytes continues,
-  whatever else is unfinished; and few bytes are parsed whatever waits for Kafka, as if they had been parsed on arrival.
+* The same holds for received bytes that are parsed: parsing makes them grow. But few bytes are parsed whatever waits for Kafka,
+  as if they had been parsed on arrival.
 * Complete frames leave when Kafka stores them or their deadline passes; frames without a deadline, when it stores them.
 * A frame that waits for room to grow holds none; a frame that holds some waits only for the scheduler and Kafka.
 """
@@ -56,7 +56,7 @@ class Reader(Protocol):
     """Kafka has stored at least one of its frames: the connection is established."""
 
     turn: int
-    """Increases with each of its reads and those of all others."""
+    """`Budget.turn` at its last read, or when it came."""
 
     def pace(self) -> None:
         """Asks `may_read` again."""
@@ -73,13 +73,13 @@ class Budget:
         self._unknown_share = self._arrivals * 7 // 8
         self._connection = connection
         self._unfinished: dict[Reader, None] = {}  # connections with an unfinished frame, oldest first
-        self._digesting: dict[Reader, None] = {}  # connections with bytes to parse, first come first
         self._reading: dict[Reader, None] = {}  # connections that may read
         self._waiting: dict[bool, dict[Reader, None]] = {False: {}, True: {}}  # by `has_stored`: those that must wait
         self._to_ask = {False: 0, True: 0}  # waiting connections still to check since the last release
         self._waking = False
         self._level = 0  # how many limits are passed
-        self._turn = 0
+        self.turn = 0
+        """Reads so far."""
         self.partial_bytes = 0
         self.pending = 0
         self.released = 0
@@ -105,7 +105,7 @@ class Budget:
         """Counts `partial_bytes` bytes of an unfinished frame that `reader` holds now."""
         released = partial_bytes < reader.partial_bytes
         if not released:
-            reader.turn = self._turn = self._turn + 1
+            reader.turn = self.turn = self.turn + 1
         self.partial_bytes += partial_bytes - reader.partial_bytes
         reader.partial_bytes = partial_bytes
         if partial_bytes:
@@ -126,7 +126,7 @@ class Budget:
         """Counts `size` bytes of a complete frame of `reader`, which waits for Kafka. Returns whether `reader` surely may read
         on, so that `may_read` need not be asked.
         """
-        reader.turn = self._turn = self._turn + 1
+        reader.turn = self.turn = self.turn + 1
         reader.pending += size
         self.pending += size
         if self._level or self.partial_bytes + self.pending >= self._unknown_share:
@@ -147,32 +147,16 @@ class Budget:
         """Forgets `reader`, whose connection is gone; its pending frames are still released one by one."""
         for queue in (self._reading, *self._waiting.values()):
             queue.pop(reader, None)
-        self.rest(reader)
         self.hold(reader, 0)
 
     def may_read(self, reader: Reader) -> bool:
         """Returns whether `reader` may read now. If not, the budget calls its `pace` when that may have changed."""
-        if self._is_free(reader):
-            return True
-        self.rest(reader)
-        return self._answer(reader, self.has_room(reader))
+        return self._is_free(reader) or self._answer(reader, self.has_room(reader))
 
     def may_digest(self, reader: Reader) -> bool:
         """Returns whether `reader` may parse more of its received bytes; parsing makes them grow. Otherwise like `may_read`."""
-        self._digesting.setdefault(reader)
-        if self._much(reader) or (self._full() and reader.partial_bytes > FEW):
-            allowed = False
-        elif self.crowded:
-            allowed = next(iter(self._digesting)) is reader or (reader.has_stored and self._little(reader))
-        else:
-            allowed = True
-        return self._answer(reader, allowed)
-
-    def rest(self, reader: Reader) -> None:
-        """Notes that `reader` parses nothing for now, even if it may: others need not wait for it."""
-        if reader in self._digesting:
-            del self._digesting[reader]
-            self._wake()
+        may_grow = reader.partial_bytes <= FEW or not self._full()
+        return self._answer(reader, may_grow and not self._much(reader) and self._is_its_turn(reader))
 
     def welcomes(self) -> bool:
         """Returns whether a new connection could be read now."""
@@ -180,19 +164,14 @@ class Budget:
 
     def has_room(self, reader: Reader) -> bool:
         """Returns whether `reader` may receive more, also while its earlier bytes wait to be parsed."""
-        if self._full() or self._much(reader):
-            return False
-        if self.crowded:
-            return next(iter(self._unfinished)) is reader or self._little(reader)
-        return True
+        return not self._full() and not self._much(reader) and self._is_its_turn(reader)
 
     def _is_free(self, reader: Reader) -> bool:
-        """Returns whether `reader` reads already, nothing is used up, and it has nothing to parse: the usual case."""
+        """Returns whether `reader` reads already, and nothing is used up: the usual case."""
         return (
             self.partial_bytes + self.pending < self._unfinished_share
             and reader in self._reading
             and reader.partial_bytes + reader.pending < self._connection
-            and reader not in self._digesting
         )
 
     def _others(self) -> int:
@@ -201,7 +180,10 @@ class Budget:
             return self.partial_bytes - oldest.partial_bytes
         return self.partial_bytes
 
-    def _little(self, reader: Reader) -> bool:
+    def _is_its_turn(self, reader: Reader) -> bool:
+        """Returns whether `reader` may hold more of an unfinished frame beside those of others."""
+        if not self.crowded or next(iter(self._unfinished)) is reader:
+            return True
         share = self._arrivals if reader.has_stored else self._unknown_share
         return reader.partial_bytes < self._little_bytes and self._others() < share
 
@@ -249,8 +231,7 @@ class Budget:
         if self._full():
             return
         if self.crowded:
-            for reader in [*islice(self._unfinished, 1), *islice(self._digesting, 1)]:
-                reader.pace()
+            next(iter(self._unfinished)).pace()
         most = max(1, (self._arrivals - self._others() - self.pending) // READ)
         for has_stored, waiting in self._waiting.items():  # unknown ones first: established ones may use up the room
             asked = [*islice(waiting, min(most, self._to_ask[has_stored]))]

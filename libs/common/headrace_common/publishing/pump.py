@@ -72,7 +72,7 @@ class Pump:
         self._cycle: Cycle | None = None  # that collects records
         self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
-        self._changed = self._loop.create_future()
+        self._changed = asyncio.Event()
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
         self.last_stored = self._clock()
@@ -129,8 +129,8 @@ class Pump:
         while self._failure is None and not (cycle.full or (cycle.whole and self._may_leave())):
             if cycle.frames and not (cycle.whole or self._queue):  # all of them were abandoned meanwhile
                 break
-            self._changed = self._loop.create_future()
-            await self._changed
+            await self._changed.wait()
+            self._changed.clear()
         self._cycle = None
         if self._failure is not None:
             raise self._failure
@@ -184,12 +184,12 @@ class Pump:
     def _made(self) -> None:
         """Lets the cycle leave, or collect more."""
         self._ask()
-        self._wake()
+        self._changed.set()
 
     def _fails(self, error: Exception) -> None:
         """Ends the pump's run: a slice has failed, and no other would come."""
         self._failure = error
-        self._wake()
+        self._changed.set()
 
     def _may_grow(self, frame: InFlightFrame) -> bool:
         """Returns whether a frame may hold the bytes to which it has grown. If not, it waits while other frames go on."""
@@ -201,15 +201,11 @@ class Pump:
         self._queue.enter(frame)
         self._ask()
 
-    def _wake(self) -> None:
-        if not self._changed.done():
-            self._changed.set_result(None)
-
     def _may_leave(self) -> bool:
         """Returns whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
         if self._turn is None and (turn := self._producer.turn(self.where)) is not None:
             self._turn = turn
-            turn.add_done_callback(lambda _: self._wake())
+            turn.add_done_callback(lambda _: self._changed.set())
         return self._turn is None or self._turn.done()
 
     # Store events

@@ -11,15 +11,16 @@ from headrace_common.operations.settings import KafkaSettings
 
 
 class Topics:
-    """The topics of events and quarantine, and the service's own."""
+    """The topics of events and quarantine, and the service's own. `refresh` reads them first."""
+
+    events: Topic
+    quarantine: Topic
 
     def __init__(self, settings: KafkaSettings, metrics: ReceiverMetrics, log: Log) -> None:
         self._settings = settings
         self._metrics = metrics
         self._log = log
         self._weak: dict[str, tuple[str, ...]] = {}
-        self._events: Topic | None = None
-        self._quarantine: Topic | None = None
         self.required: Sequence[str] = ()
         """The service's own topics, which must exist too."""
         self.own: dict[str, Topic] = {}
@@ -27,26 +28,13 @@ class Topics:
 
     async def refresh(self) -> None:
         """Reads them from Kafka again. Raises `DeliveryError` and `ConfigError`."""
-        topics = await describe(self._settings, self.required)
-        self._events, self._quarantine = topics[:2]
-        self.own = {topic.name: topic for topic in topics[2:]}
+        self.events, self.quarantine, *own = topics = await describe(self._settings, self.required)
+        self.own = {topic.name: topic for topic in own}
         weak = {topic.name: topic.weak for topic in topics if topic.weak}
         self._metrics.topic_weak.set(1 if weak else 0)
         if weak and weak != self._weak:
             self._log.warning("topic settings do not keep the promise", topics=weak)
         self._weak = weak
-
-    @property
-    def events(self) -> Topic:
-        """The events topic. Only after `refresh`."""
-        assert self._events is not None
-        return self._events
-
-    @property
-    def quarantine(self) -> Topic:
-        """The quarantine topic. Only after `refresh`."""
-        assert self._quarantine is not None
-        return self._quarantine
 
     def named(self, name: str) -> Topic:
         """Returns the topic of events or of quarantine."""
