@@ -71,12 +71,10 @@ def test_limits_are_only_raised_and_what_the_broker_does_not_know_is_left_alone(
 @pytest.mark.kafka
 class TestEnsure:
     async def test_makes_topics_as_the_promise_needs_them_and_never_shrinks_them(self, settings: KafkaSettings) -> None:
-        large = TopicSettings(
-            events_partitions=5, segments_partitions=2, events_retention=10 * 86_400, max_message_bytes=8 << 20
-        )
+        large = TopicSettings(events_partitions=5, events_retention=10 * 86_400, max_message_bytes=8 << 20)
         assert len(await ensure(settings, large)) == 3
-        other = TopicSettings(events_partitions=1, segments_partitions=3, retention_bytes=1)
-        assert await ensure(settings, other) == []  # the segments' topic never grows, either
+        other = TopicSettings(events_partitions=1, retention_bytes=1)
+        assert await ensure(settings, other) == []
         records = {
             "cleanup.policy": "delete",
             "max.message.bytes": str(8 << 20),
@@ -96,7 +94,7 @@ class TestEnsure:
         for topic, partitions, promised in (
             (settings.events_topic, 5, {**records, "retention.ms": str(10 * DAY_MS)}),
             (settings.quarantine_topic, 3, {**records, "retention.ms": str(30 * DAY_MS)}),
-            (settings.segments_topic, 2, segments),
+            (settings.segments_topic, 1, segments),
         ):
             has, entries = await seen(settings, topic)
             assert (has, {name: entries[name] for name in promised}) == (partitions, promised)

@@ -52,7 +52,7 @@ class SegmentDialect(Dialect):
     fault = Reason.OVERSIZED
     malformed = HEADER.pack(99, 0)
     content_type = "application/octet-stream"
-    segments = 2
+    segments = 1
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
         super().stream(record_headers)

@@ -164,11 +164,11 @@ def new_writer() -> bytes:
 
 def segment_topics(bootstrap: str) -> KafkaSettings:
     """Topics of a test's own."""
-    return own_topics(bootstrap, TopicSettings(events_partitions=2, segments_partitions=2))
+    return own_topics(bootstrap, TopicSettings(events_partitions=2))
 
 
 async def log_start(kafka: KafkaSettings) -> int:
-    """How many records are gone from the log's heads, over all partitions."""
+    """How many records are gone from the log's head."""
     consumer = AIOKafkaConsumer(kafka.segments_topic, bootstrap_servers=kafka.bootstrap_servers)
     await consumer.start()
     try:

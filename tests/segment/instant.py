@@ -21,8 +21,6 @@ from headrace_segment.questions import (
     Refusal,
     Refused,
     RepliesLeft,
-    SegmentDescription,
-    StoreQuestion,
 )
 from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.session.limits import SessionLimits
@@ -74,33 +72,34 @@ class InstantStore:
     def __init__(self) -> None:
         self.fold = Fold()
         self.log: list[tuple[bytes, records.Record]] = []
-        self.appending = Appending(self.fold, lambda name, writer: None)
+        self.appending = Appending(self.fold, 1000, 1000)
         self.caller = Hears()
         """The caller of questions that name none."""
         self.append("", records.Claim(1, 0, bytes(16)))
 
     def append(self, segment: str, record: records.Record) -> None:
-        """Stores a record of the owner's own."""
-        self.appending.put(segment, record)
-        self.settle()
+        """Stores a record that nobody has asked for."""
+        self._add(segment.encode(), record)
+        self.fold.apply(self.fold.next_offset, segment, record, NOW_MS)
 
     def settle(self) -> None:
-        """Judges all that waits, and stores it."""
-        while self.appending.fill(self._add):
-            self.appending.stored(self.fold.next_offset, NOW_MS)
+        """Stores all that waits."""
+        while self.appending:
+            self.appending.fill(self._add)
+            self.appending.stored(NOW_MS)
 
     def _add(self, key: bytes, record: records.Record) -> bool:
         self.log.append((key, record))
         return True
 
     def content(self, segment: str, start: int = 0, length: int = 1 << 30) -> bytes:
-        gathering = Gathering.of(segment, self.fold.segments[segment], start, length)
+        gathering = Gathering(segment, self.fold.segments[segment], start, length)
         while not gathering.done:
             key, record = self.log[gathering.next_log_offset]
             gathering.take(gathering.next_log_offset, key, record.encode())
         return gathering.data
 
-    def answer(self, question: StoreQuestion, caller: Hears | None = None) -> object:
+    def answer(self, question: Any, caller: Hears | None = None) -> object:
         caller = caller or self.caller
         if isinstance(question, RepliesLeft):
             return None
@@ -112,7 +111,7 @@ class InstantStore:
         if there is None:
             return Refused(Refusal.NO_SEGMENT)
         if isinstance(question, DescribeSegment):
-            return SegmentDescription(there.start, there.length, there.modified)
+            return there
         if question.offset < there.start:
             return Refused(Refusal.TRUNCATED, there.start)
         data = self.content(question.segment, min(question.offset, there.length), question.length)
@@ -181,7 +180,7 @@ class Driven:
     limits: SessionLimits = LIMITS
     peer: Peer = PEER
     outcome: Conversation = field(default_factory=Conversation)
-    answer: Callable[[StoreQuestion], object] | None = None
+    answer: Callable[[Any], object] | None = None
 
     def __post_init__(self) -> None:
         self.session: ByteSession = SegmentSession(self.peer, self.limits)
@@ -203,7 +202,6 @@ class Driven:
                 session.stored(frame.ticket, len(parts), True)
                 again = True
             for question in list(session.questions()):
-                assert isinstance(question, StoreQuestion)
                 answer = self.answer(question) if self.answer else self.store.answer(question, self.caller)
                 if isinstance(question, AppendBlock) and not isinstance(answer, Appended):
                     asked = question.segment, question.writer, question.before, question.after

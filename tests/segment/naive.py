@@ -10,7 +10,6 @@ from headrace_segment.store.records import Numbering
 
 @dataclass
 class NaiveSegment:
-    start: int = 0
     content: bytes = b""
     levels: dict[bytes, int] = field(default_factory=dict)
     """By writer that has stored a block."""
@@ -34,13 +33,7 @@ class Naive:
             return None
         if there is None:
             return "there is no such segment"
-        if isinstance(record, records.Truncate):
-            if not there.start < record.offset <= len(there.content):
-                return "it truncates nothing, or more than there is"
-            there.start = record.offset
-        else:
-            return self._block(there, record)
-        return None
+        return self._block(there, record)
 
     def _block(self, there: NaiveSegment, record: records.Block) -> str | None:
         level = there.levels.get(record.writer)

@@ -12,7 +12,6 @@ from headrace_segment.questions import (
     Appended,
     Created,
     CreateSegment,
-    LimitExceeded,
     Opened,
     OpenSession,
     OutcomeUnknown,
@@ -31,11 +30,8 @@ from headrace_segment.store.records import (
     Create,
     LogError,
     Numbering,
-    Record,
-    Truncate,
     decode,
     segment_of,
-    start_of,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,7 +57,7 @@ class Bench:
     def __init__(self) -> None:
         self.model = Naive()
         self.fold = Fold()
-        self.appending = Appending(self.fold, lambda name, writer: None)
+        self.appending = Appending(self.fold, 1000, 1000)
         self.log: list[tuple[bytes, bytes]] = []
         self.batch: list[tuple[bytes, bytes]] = [(b"", CLAIM.encode())]
         self.fold.apply(0, "", CLAIM, 0)
@@ -77,14 +73,8 @@ class Bench:
         there = self.model.segments.get(name)
         level = self.levels.get((name, writer), 0)
         question: Question
-        if what < 2:
+        if what < 4:
             question = CreateSegment(ticket, name)
-        elif what < 4:
-            if there is not None and len(there.content) > there.start:
-                self.appending.put(
-                    name, Truncate(there.start + 1 + (len(there.content) - there.start - 1) // (odd + 1))
-                )
-            return
         elif what < 8:
             question = OpenSession(ticket, name, writer, Numbering((odd == 6) ^ writer_at))
         else:
@@ -102,13 +92,13 @@ class Bench:
             self.levels[name, writer] = caller.answer.level
 
     def settle(self) -> None:
-        self.batch = []
-        while self.appending.fill(self._add):
-            for key, value in self.batch:
-                assert self.model.apply(segment_of(key), decode(value)) is None
-            self.log += self.batch
-            self.appending.stored(self.fold.next_offset, 0)
+        while self.appending:
             self.batch = []
+            self.appending.fill(self._add)
+            for key, value in self.batch:
+                assert self.model.apply(segment_of(key), decode(value)[0]) is None
+            self.log += self.batch
+            self.appending.stored(0)
 
     def checkpoint(self, parts: int | None = None) -> int:
         """Returns its offset."""
@@ -118,7 +108,7 @@ class Bench:
             self.fold.apply(self.fold.next_offset, "", part, 0)
         return begin
 
-    def _add(self, key: bytes, record: Record) -> bool:
+    def _add(self, key: bytes, record: Any) -> bool:
         if len(self.batch) == 3:
             return False
         self.batch.append((key, record.encode(7)))
@@ -127,7 +117,7 @@ class Bench:
 
 def gathered(log: list[tuple[bytes, bytes]], fold: Fold, name: str, offset: int, length: int) -> bytes:
     """Reads from where the index says."""
-    gathering = Gathering.of(name, fold.segments[name], offset, length)
+    gathering = Gathering(name, fold.segments[name], offset, length)
     while not gathering.done:
         at = gathering.next_log_offset
         assert at >= fold.needed_from()
@@ -167,18 +157,18 @@ def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
     bench.settle()
     model, fold, other = bench.model, bench.fold, Fold(begin)
     for key, value in bench.log[begin:]:
-        record = decode(value)
-        assert record.encode(start_of(value)) == value
+        record, start = decode(value)
+        assert record.encode(start) == value
         other.apply(other.next_offset, segment_of(key), record, 0)
     assert [*checkpoint(other)] == [*checkpoint(fold)]
     assert fold.segments.keys() == model.segments.keys()
     for name, there in model.segments.items():
         segment = fold.segments[name]
-        assert (segment.start, segment.length) == (there.start, len(there.content))
+        assert (segment.start, segment.length) == (0, len(there.content))
         assert {writer: each.level for writer, each in segment.writers.items()} == there.levels
-        at = min(max(offset, there.start), len(there.content))
+        at = min(offset, len(there.content))
         assert gathered(bench.log, fold, name, at, length) == there.content[at : at + length]
-        assert gathered(bench.log, fold, name, there.start, 10**6) == there.content[there.start :]
+        assert gathered(bench.log, fold, name, 0, 10**6) == there.content
 
 
 # Answers
@@ -201,9 +191,8 @@ def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> N
     store.appending.ask(block(0, b"one"), old)  # before the other one: it is stored
     store.appending.ask(OpenSession(2, "a", W, Numbering.BYTES), new)
     store.appending.ask(block(3, b"two"), old)
-    old.takes()
     store.settle()
-    assert old.takes() == [(1, Appended(3, 3)), "taken_over", (1, Refused(Refusal.SESSION))]
+    assert old.takes()[1:] == ["taken_over", (1, Appended(3, 3)), (1, Refused(Refusal.SESSION))]
     assert new.answer == Opened(3)
     assert store.content("a") == b"one"
 
@@ -253,7 +242,7 @@ def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
 
     begin()
     assert other.heard == []
-    assert appending.stored(store.fold.next_offset, 1) == [("a", 0, Block(W, 0, 1, b"x"))]
+    assert appending.stored(1) == [("a", 0, Block(W, 0, 1, b"x"))]
     assert caller.takes() == [(1, Appended(1, 1))]
     appending.lost("producer")
     assert other.takes() == ["producer", (2, OutcomeUnknown())]
@@ -262,32 +251,47 @@ def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
     asked(store, OpenSession(1, "a", W, Numbering.BYTES), caller)
     caller.takes()
     appending.ask(block(1, b"y"), caller)
-    assert appending.fill(lambda key, value: True)
-    appending.refused("producer")
-    assert caller.takes() == ["producer", (1, OutcomeUnknown())]
-    assert store.fold.segments["a"].length == 1
-    appending.ask(block(1, b"y"), caller)
+    appending.ask(CreateSegment(2, "c"), caller)
     appending.ended(caller)
-    assert caller.takes() == [(1, OutcomeUnknown())]
-    assert (len(appending), bool(appending)) == (0, False)
+    assert caller.takes() == [(1, OutcomeUnknown()), (2, OutcomeUnknown())]
+    assert not appending.holds("a", W)
+    store.settle()
+    assert (store.fold.segments["a"].length, [*store.fold.segments]) == (1, ["a", "c"])
 
 
-def test_limits_end_what_exceeds_them() -> None:
-    fold, caller = Fold(), Hears()
-    fold.apply(0, "", CLAIM, 0)
-    appending = Appending(fold, lambda name, writer: "SEGMENT__WRITERS" if writer else "SEGMENT__SEGMENTS")
-    fold.apply(1, "a", Create(), 0)
-    asks: list[tuple[Question, str]] = [
-        (CreateSegment(1, "b"), "SEGMENT__SEGMENTS"),
-        (OpenSession(1, "b", W, Numbering.BYTES), "SEGMENT__SEGMENTS"),
-        (OpenSession(1, "a", W, Numbering.BYTES), "SEGMENT__WRITERS"),
-    ]
-    for question, limit in asks:
-        appending.ask(question, caller)
-        if appending.fill(lambda key, value: True):
-            appending.stored(fold.next_offset, 0)
-        assert caller.answer == LimitExceeded(limit)
-    assert len(appending) == 0
+def test_limits_of_segments_and_writers() -> None:
+    store = InstantStore()
+    store.appending = Appending(store.fold, 1, 1)
+    asked(store, CreateSegment(1, "a"))
+    asked(store, OpenSession(1, "a", W, Numbering.BYTES))
+    asked(store, block(0, b"x"))
+    assert asked(store, OpenSession(1, "a", V, Numbering.BYTES)) == Refused(Refusal.WRITERS)
+    assert not store.appending.holds("a", V)
+    for question in (CreateSegment(1, "b"), OpenSession(1, "b", W, Numbering.BYTES)):
+        assert asked(store, question) == Refused(Refusal.SEGMENTS)
+
+
+# What is too old
+
+
+def test_what_a_checkpoint_lets_go() -> None:
+    """Whole blocks, and writers without a connection."""
+    fold, times = Fold(), iter(range(10, 80, 10))
+    fold.apply(0, "a", Create(), next(times))
+    for at in range(4):
+        fold.apply(fold.next_offset, "a", Block(W, at * 100, at * 100 + 100, bytes(100)), next(times))
+    fold.apply(fold.next_offset, "a", Block(V, 0, 1, b"v"), next(times))
+    segment = fold.segments["a"]
+    fold.forget(20, 20, lambda *_: False)
+    assert (segment.start, len(segment.writers)) == (0, 2)
+    fold.forget(45, 60, lambda name, writer: writer == W)
+    assert (segment.start, len(segment.writers), fold.needed_from()) == (200, 2, segment.log_offsets[0])
+    fold.forget(45, 60, lambda *_: False)
+    assert [*segment.writers] == [V]
+    fold.apply(fold.next_offset, "a", Block(W, 0, 1, b"w"), next(times))  # it begins anew
+    fold.forget(100, 0, lambda *_: False)  # to which nothing comes: else it would keep the log's head for ever
+    assert (segment.start, fold.needed_from()) == (402, fold.next_offset)
+    assert begun(fold).segments == fold.segments
 
 
 # Records, claims and checkpoints
@@ -296,12 +300,12 @@ def test_limits_end_what_exceeds_them() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (None, "without a value of ours"),
-        (b"\1", "without a value of ours"),
-        (b"\1\3", "kind 3 that makes no sense"),
+        (None, "an empty record"),
+        (b"\1", "makes no sense"),
+        (b"\1\3", "makes no sense"),
         (b"\2" + Create().encode()[1:], "version 2"),
-        (b"\1\xff" + bytes(16), "a record of kind 255$"),
-        (Create().encode() + b"x", "makes no sense"),
+        (b"\1\xff" + bytes(16), "a record of kind 255 "),
+        (Create().encode() + b"x", "a record of kind 3 and 11 bytes"),
         (Block(W, 0, 0, b"").encode()[:-1], "makes no sense"),
     ],
 )
@@ -323,7 +327,7 @@ def test_a_log_that_contradicts_itself_is_not_served() -> None:
         with pytest.raises(LogError, match="contradicts"):
             fold.apply(fold.next_offset, "a", record, 0)
     with pytest.raises(LogError, match="contradicts"):
-        fold.apply(fold.next_offset, "b", Truncate(1), 0)
+        fold.apply(fold.next_offset, "b", Block(W, 0, 1, b"x"), 0)
 
 
 def test_which_claim_counts() -> None:
@@ -339,4 +343,3 @@ def test_which_claim_counts() -> None:
     for claim, counts in claims:
         fold.apply(fold.next_offset, "", claim, 0)
         assert (fold.claim == claim) is counts
-    assert begun(fold).claim == Claim(3, 0, W)

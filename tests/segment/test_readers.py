@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 import structlog
-from headrace_segment.questions import BytesRead, ReadBytes, RepliesLeft
+from headrace_segment.questions import BytesRead, ReadBytes
 from headrace_segment.replica.readers import SHARE, Readers
-from headrace_segment.store.recent import RecentBlocks
+from headrace_segment.settings import SegmentSettings
+from headrace_segment.store.reading import RecentBlocks
 from headrace_segment.store.state import Segment
 
 from tests.driving import traced
@@ -23,15 +24,12 @@ MIB = 1 << 20
 class Bench:
     """A segment of 4 MiB, all of which is in memory."""
 
-    def __init__(self, memory: int = 64 * MIB) -> None:
+    def __init__(self) -> None:
         live = asyncio.Event()
         live.set()
         self.segment = Segment(length=4 * MIB)
-        fold = SimpleNamespace(segments={"s": self.segment})
-        partition = SimpleNamespace(live=live, fold=fold, number=0, recent=self)
-        self.readers = Readers(
-            cast("Any", None), lambda name: cast("Any", partition), structlog.get_logger(), 60, memory, 60
-        )
+        owner: Any = SimpleNamespace(live=live, fold=SimpleNamespace(segments={"s": self.segment}), recent=self)
+        self.readers = Readers(cast("Any", None), owner, SegmentSettings(), structlog.get_logger())
 
     def read(self, segment: str, offset: int, length: int) -> bytes:
         return bytes(min(length, self.segment.length - offset))
@@ -39,6 +37,9 @@ class Bench:
     async def asks(self, caller: Hears, offset: int = 0, length: int = 2 * MIB) -> list[int]:
         """How many bytes the caller has heard by then, reply by reply."""
         self.readers.ask(ReadBytes(1, "s", offset, length), caller)
+        return await self.hears(caller)
+
+    async def hears(self, caller: Hears) -> list[int]:
         for _ in range(10):
             await asyncio.sleep(0)
         return [len(answer.data) for _, answer in caller.takes() if isinstance(answer, BytesRead)]
@@ -62,12 +63,11 @@ async def test_a_connection_has_one_reply_with_bytes_until_that_has_left() -> No
     assert await bench.asks(caller, length=100) == [100]
     assert await bench.asks(caller, length=50) == []
     assert await bench.asks(other, length=70) == [70]
-    bench.readers.ask(RepliesLeft(2), caller)
+    bench.readers.left(caller)
     assert await bench.asks(caller, length=30) == [50]
-    bench.readers.ask(RepliesLeft(3), caller)
+    bench.readers.left(caller)
     bench.readers.ended(other)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    assert await bench.hears(caller) == [30]
     assert bench.readers.used == 30
 
 
@@ -75,12 +75,10 @@ async def test_a_read_at_the_end_holds_nothing_and_hears_what_comes() -> None:
     bench, caller = Bench(), Hears("a")
     assert await bench.asks(caller, offset=4 * MIB) == []
     assert await bench.asks(caller, length=100) == [100]
-    bench.readers.ask(RepliesLeft(2), caller)
+    bench.readers.left(caller)
     bench.segment.length += 9
     bench.readers.heard({"s"})
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert [len(each[1].data) for each in caller.takes() if each[1] is not None] == [9]
+    assert await bench.hears(caller) == [9]
 
 
 async def test_a_read_of_no_bytes_is_answered() -> None:
@@ -94,9 +92,9 @@ async def test_who_ends_while_it_waits_gives_all_back() -> None:
     await bench.asks(caller, offset=4 * MIB)
     bench.readers.ended(caller)
     await asyncio.sleep(0.01)
-    bench.readers.ask(RepliesLeft(2), caller)
+    bench.readers.left(caller)
     assert bench.readers.used == 0
-    assert bench.readers._connections == {}
+    assert (bench.readers._connections, dict(bench.readers._at_end)) == ({}, {})
 
 
 # The newest blocks

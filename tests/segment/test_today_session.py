@@ -190,7 +190,7 @@ def test_how_much_a_read_brings(asked: int, least: int) -> None:
     ],
 )
 def test_a_limit_of_the_service(asked: bytes, limit: str) -> None:
-    talk = Talk(answer=lambda question: ask.LimitExceeded(limit))
+    talk = Talk(answer=lambda question: ask.Refused(ask.Refusal(limit)))
     talk.hear(asked)
     assert talk.outcome.error is not None
     assert talk.outcome.error.limit == limit

@@ -24,7 +24,7 @@ from tests.simulation.kafka import Stored
 
 HEADER: Final = struct.Struct(">ii")
 SETUPS: Final = today.SetupAppend, original.SetupAppend
-KEPT: Final = today.SegmentRead, original.SegmentRead, today.SegmentIsTruncated, original.SegmentIsTruncated
+KEPT: Final = today.SegmentRead, original.SegmentRead
 OTHER = -1
 Wrote = Callable[[int, bytes, int, int], bytes]
 
@@ -35,7 +35,6 @@ class State:
 
     version: int
     exists: bool = False
-    start: int = 0
     length: int = 0
     levels: dict[bytes, int] = field(default_factory=dict)
 
@@ -99,7 +98,7 @@ class SegmentLog:
 
     def stored(self, record: Stored) -> None:
         if record.topic == "headrace.segments":
-            self._record((record.key or b"").decode(), records.decode(record.value))
+            self._record((record.key or b"").decode(), records.decode(record.value)[0])
         else:
             self._event(record)
 
@@ -110,7 +109,7 @@ class SegmentLog:
         if there is None:
             state = State(version)
         else:
-            state = State(version, True, there.start, len(there.content), dict(there.levels))
+            state = State(version, True, len(there.content), dict(there.levels))
             self.contents[name] = there.content
         self.states[name].append(state)
         self.facts[name].append(Fact(version, record, state.length))
@@ -212,7 +211,7 @@ class Talk:
             asked.segment, asked.known, version
         ):  # an owner that was held up may not know better
             if self._is_so(answer, request, asked.segment, state):
-                if more and (not hasattr(answer, "data") or answer.data):
+                if more and answer.data:
                     return state.version
                 ended = self._log.between(asked.segment, state.version, version)
                 if not kept or any(self._ends_so(answer, each) for each in ended):
@@ -227,13 +226,11 @@ class Talk:
             return False
         if isinstance(answer, today.SegmentInfo):
             told = answer.start, answer.length, answer.sealed, answer.exists, answer.deleted
-            return told == (state.start, state.length, False, True, False)
-        if isinstance(answer, today.SegmentIsTruncated | original.SegmentIsTruncated):
-            return request.offset < answer.start == state.start
+            return told == (0, state.length, False, True, False)
         if not isinstance(answer, today.SegmentRead | original.SegmentRead) or answer.offset != request.offset:
             return False
         data = self._log.contents[name][answer.offset : answer.offset + len(answer.data)]
-        return answer.offset >= state.start and data == answer.data and len(data) <= request.length
+        return data == answer.data and len(data) <= request.length
 
     @staticmethod
     def _ends_so(answer: Any, state: State) -> bool:

@@ -243,7 +243,10 @@ class Broker:
             raise DeliveryError("a topic is missing", DeliveryPolicy.RETRY)
         named = {settings.events_topic: self.partitions, settings.quarantine_topic: self.quarantine_partitions}
         names = [settings.events_topic, settings.quarantine_topic, *also]
-        return [Topic(name, named.get(name, self.partitions), self.max_message_bytes) for name in names]
+        return [
+            Topic(name, 1 if name.endswith("segments") else named.get(name, self.partitions), self.max_message_bytes)
+            for name in names
+        ]
 
     def make_client(self, settings: KafkaSettings) -> SimulatedClient:
         return SimulatedClient(self, settings.request_timeout)

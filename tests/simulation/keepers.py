@@ -94,7 +94,7 @@ class Keeper(Client):
         chance, segment = self.chance, self.chance.choice(self.world.history.kept)
         state = self.world.history.log.states[segment][-1]
         offset = chance.choice(
-            (state.start, state.start // 2, chance.randint(0, state.length), chance.randint(0, state.length + 40))
+            (0, state.length // 2, chance.randint(0, state.length), chance.randint(0, state.length + 40))
         )
         if self._old:
             return speaking.read(segment, offset, PIECE)

@@ -145,7 +145,7 @@ def judged(
     accepted: dict[tuple[str, bytes], bytearray] = {}
     levels: set[tuple[str, str, int]] = set()
     for each in log:
-        name, record = (each.key or b"").decode(), records.decode(each.value)
+        name, record = (each.key or b"").decode(), records.decode(each.value)[0]
         if name in segments and isinstance(record, records.Block):
             accepted.setdefault((name, record.writer), bytearray()).extend(record.data)
             at = 0

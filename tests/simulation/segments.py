@@ -73,7 +73,7 @@ class SegmentHistory:
         found = judged(self.lives, self.end, *topics.values())
         plain = Naive()
         for each in topics["headrace.segments"]:
-            plain.apply((each.key or b"").decode(), records.decode(each.value))
+            plain.apply((each.key or b"").decode(), records.decode(each.value)[0])
         for segment, writer in self.today.items():
             if plain.segments[segment].content != speaking.events(*writer.data):
                 found.append(f"{segment} does not hold what its only writer wrote, once and in order")
@@ -165,9 +165,6 @@ class Reader(Client):
             while True:
                 over = self.world.history.over
                 answer = await client.ask(ask(segment, self._offset, PIECE))
-                if isinstance(answer, today.SegmentIsTruncated | original.SegmentIsTruncated):
-                    self._offset = answer.start
-                    continue
                 if isinstance(answer, today.SegmentRead | original.SegmentRead) and answer.data:
                     self._offset += len(answer.data)
                     continue

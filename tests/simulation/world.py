@@ -25,7 +25,7 @@ from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import topics
 from headrace_common.publishing.pump import LOOK
 from headrace_common.service import service as services
-from headrace_segment.replica import log_reader, owner, partition, upkeep
+from headrace_segment.replica import log_reader, owner
 from headrace_segment.store import checkpoint, fold
 
 from tests.constants import constants, parted
@@ -308,12 +308,11 @@ class World:
             *(secured.IN_PLACE if self.scenario.secured else ()),
             (asyncio.Event, "__hash__", numbered),
             (log_reader, "make_consumer", self.consumer),
-            (upkeep, "LOOK", 1.0),
+            (owner, "CUT_LOOK", 1.0),
             (checkpoint, "PART_BYTES", 200),
-            (partition, "LAST_EPOCH", LAST_EPOCH),
             (owner, "LAST_EPOCH", LAST_EPOCH),
             (fold, "LAST_EPOCH", LAST_EPOCH),
-            (upkeep, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),
+            (owner, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),
         ):
             yield
 

@@ -32,8 +32,7 @@ ACCEPT: Final = "--accept-loss"
 """The landing job's option, and that of `up`."""
 LIVE_MODULE: Final = "headrace_live"
 EVENTS_PARTITIONS: Final = 4
-SEGMENTS_PARTITIONS: Final = 4
-"""Partitions of these topics on a laptop. The defaults for clusters are in `headrace_common.operations.settings`."""
+"""Partitions of the events topic on a laptop. The default for clusters is in `headrace_common.operations.settings`."""
 RETENTION_BYTES: Final = 256 * 1024 * 1024
 """Default of TOPICS__RETENTION_BYTES with the embedded broker: `retention.bytes` of each partition."""
 _OF_SPARKS: Final = re.compile(r"(PY)?SPARK_|(HADOOP|YARN)_CONF_DIR$")
@@ -81,7 +80,7 @@ def plan(state: StateFolder, options: StackOptions) -> Stack:
         broker = Broker(state.kafka, kafka_port, controller_port)
         broker.prepare()
         kafka = Part("kafka", tuple(broker.command()), LOCALE, state.log("kafka"), bootstrap)
-    defaults: dict[str, object] = {"events_partitions": EVENTS_PARTITIONS, "segments_partitions": SEGMENTS_PARTITIONS}
+    defaults: dict[str, object] = {"events_partitions": EVENTS_PARTITIONS}
     if embedded:
         defaults["retention_bytes"] = RETENTION_BYTES
     topics = {**environment("topics", **defaults), **own_environment(), **base}

@@ -25,7 +25,7 @@ class SegmentQuestion:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession(SegmentQuestion):
-    """Asks whether this writer may append on this connection. Answered by `Opened` or `LimitExceeded`.
+    """Asks whether this writer may append on this connection. Answered by `Opened`.
 
     Blocks of the writer that come on other connections are refused from then on. A writer that numbers bytes has no other way to
     create its segment: this creates it.
@@ -73,22 +73,20 @@ class RepliesLeft:
 
 @dataclass(frozen=True, slots=True)
 class CreateSegment(SegmentQuestion):
-    """Asks to create a segment. Answered by `Created` or `LimitExceeded`."""
+    """Asks to create a segment. Answered by `Created`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeSegment(SegmentQuestion):
-    """Asks for the present state of a segment. Answered by `SegmentDescription`."""
+    """Asks for the present state of a segment. Answered by its `Segment`."""
 
 
 AboutSegment = ReadBytes | CreateSegment | DescribeSegment
 """A question about a segment, not about a writer."""
 
-StoreQuestion = OpenSession | AppendBlock | RepliesLeft | AboutSegment
-
 
 class Refusal(Enum):
-    """The reason why nothing is done."""
+    """The reason why nothing is done; or the limit of the service that it would exceed."""
 
     NO_SEGMENT = "there is no such segment"
     EXISTS = "the segment is there already"
@@ -97,6 +95,8 @@ class Refusal(Enum):
     TRUNCATED = "the segment does not have these bytes"
     GAP = "it does not begin at its writer's level"
     NONSENSE = "its numbers contradict each other"
+    SEGMENTS = "SEGMENT__SEGMENTS"
+    WRITERS = "SEGMENT__WRITERS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +133,6 @@ class BytesRead:
 
     data: bytes
     at_tail: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentDescription:
-    """`modified`: when it was changed last (Unix, ms), by the log."""
-
-    start: int
-    length: int
-    modified: int
-
-
-@dataclass(frozen=True, slots=True)
-class LimitExceeded:
-    """It would exceed a limit of the service, so it was not done. `setting`: the limit's name."""
-
-    setting: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ class SegmentSection(Section):
     """Maximum data in the answer to one read: clients ask again for the rest."""
 
     replies_bytes: ClassVar[int] = 64 * MIB
-    """Memory for replies to reads that have not left. Each gets a part of what is left of it, and at least 16 KiB; a connection
-    has one at a time."""
+    """Memory for replies to reads that have not left. Beyond it each has at most 16 KiB; a connection has one at a time."""
 
     connection_writers: ClassVar[int] = 10_000
     """Maximum writers that one connection sets up."""
@@ -37,7 +36,7 @@ class SegmentSection(Section):
     """Memory for the newest blocks, from which readers at the end are answered."""
 
     checkpoint_records: ClassVar[int] = 100_000
-    """Records after which a partition's state is stored in its log: a start reads hardly more, in a few seconds."""
+    """Records after which the state is stored in the log: a start reads hardly more, in a few seconds."""
 
     tail_wait: ClassVar[float] = 5
     """Seconds that a read at a segment's end waits for more before it is answered with nothing: clients ask again at once."""
@@ -52,8 +51,8 @@ class SegmentSection(Section):
     retention_time: Seconds = Field(
         0,
         ge=0,
-        description="Of each segment, what was appended within about this time is kept; 0: all. By the log's time. Whole"
-        " blocks are removed.",
+        description="Of each segment, what was appended within this time is kept, and up to an hour more; 0: all. By the log's"
+        " time. Whole blocks are removed.",
     )
 
 

@@ -1,10 +1,9 @@
-"""Reads of the segments topic: a partition's records from an offset on, and where its log begins and ends."""
+"""Reads of the segments topic: its records from an offset on, and where it begins and ends."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
@@ -31,35 +30,27 @@ class LogReader:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._topic = settings.segments_topic
+        self._where = TopicPartition(settings.segments_topic, 0)
         self._asking: AIOKafkaConsumer | None = None  # never fetches: a fetch that waits would hold its question up
-        self._free: asyncio.LifoQueue[AIOKafkaConsumer | None] = asyncio.LifoQueue()
+        self._turns = asyncio.Semaphore(READERS)
+        self._free: list[AIOKafkaConsumer] = []
         self._made: list[AIOKafkaConsumer] = []
-        for _ in range(READERS):
-            self._free.put_nowait(None)
 
     async def start(self) -> None:
         """Connects. Raises `KafkaError`."""
         consumer = make_consumer(self._settings)
-        await start_at(consumer, TopicPartition(self._topic, 0))
+        await start_at(consumer, self._where)
         self._made.append(consumer)
         self._asking = consumer
 
-    async def _make(self) -> AIOKafkaConsumer:
-        consumer = make_consumer(self._settings)
-        await start(consumer)
-        self._made.append(consumer)
-        return consumer
-
-    async def bounds(self, partition: int) -> tuple[int, int]:
-        """Returns the offsets of the partition's first record, and after its last one. Raises `KafkaError`."""
+    async def bounds(self) -> tuple[int, int]:
+        """Returns the offsets of the first record, and after the last one. Raises `KafkaError`."""
         assert self._asking is not None
-        where = TopicPartition(self._topic, partition)
-        first = await self._asking.beginning_offsets([where])
-        end = await self._asking.end_offsets([where])
-        return int(first[where]), int(end[where])
+        first = await self._asking.beginning_offsets([self._where])
+        end = await self._asking.end_offsets([self._where])
+        return int(first[self._where]), int(end[self._where])
 
-    async def gather(self, partition: int, gathering: Gathering) -> bytes:
+    async def gather(self, gathering: Gathering) -> bytes:
         """Returns the bytes that `gathering` looks for, or their first part. Waits for its turn, and for Kafka without limit.
 
         Raises `KafkaError` (`OffsetOutOfRangeError`: they are gone from the log) and `LogError`.
@@ -71,37 +62,33 @@ class LogReader:
             return done or (record.offset >= first + ENOUGH_RECORDS and bool(gathering.data))
 
         if not gathering.done:
-            await self.read(partition, first, take)
+            await self.read(first, take)
         return gathering.data
 
-    async def read(self, partition: int, offset: int, take: Callable[[Any], bool]) -> None:
+    async def read(self, offset: int, take: Callable[[Any], bool]) -> None:
         """Hands the records from `offset` on to `take`, until that returns True. Waits for its turn, and for Kafka without limit.
 
         Raises `KafkaError`, and what `take` raises.
         """
-        where = TopicPartition(self._topic, partition)
-        async with self._reader() as reader:
-            reader.assign([where])
-            reader.seek(where, offset)
+        async with self._turns:
+            if not self._free:
+                made = make_consumer(self._settings)
+                await start(made)
+                self._made.append(made)
+                self._free.append(made)
+            reader = self._free.pop()
+            reader.assign([self._where])
+            reader.seek(self._where, offset)
             try:
                 while True:
-                    found = await reader.getmany(where, timeout_ms=WAIT_MS, max_records=SLICE)
-                    for record in found.get(where, ()):
+                    found = await reader.getmany(self._where, timeout_ms=WAIT_MS, max_records=SLICE)
+                    for record in found.get(self._where, ()):
                         if take(record):
                             return
                     await asyncio.sleep(0)
             finally:
-                reader.pause(where)
-
-    @asynccontextmanager
-    async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:
-        reader = await self._free.get()
-        try:
-            if reader is None:
-                reader = await self._make()
-            yield reader
-        finally:
-            self._free.put_nowait(reader)
+                reader.pause(self._where)
+                self._free.append(reader)
 
     async def close(self) -> None:
         """Ends the consumers."""

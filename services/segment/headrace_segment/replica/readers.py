@@ -1,15 +1,13 @@
 """Reads of segments: what is there at once; at a segment's end the next bytes.
 
 A connection has one reply with bytes at a time, until that has left: a client that takes nothing holds one, and only its own
-other reads wait for that. All replies together have `memory`, and each gets a part of what is left of it. Beyond the memory a
-connection still gets `SHARE`, so no read waits for another connection's.
+other reads wait for that. While all replies together have `memory`, further ones are of at most `SHARE`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,18 +15,10 @@ from aiokafka.errors import KafkaError
 from headrace_common.operations.log import Log
 from headrace_common.session.interface import Caller
 
-from headrace_segment.questions import (
-    BytesRead,
-    DescribeSegment,
-    OutcomeUnknown,
-    ReadBytes,
-    Refusal,
-    Refused,
-    RepliesLeft,
-    SegmentDescription,
-)
+from headrace_segment.questions import BytesRead, OutcomeUnknown, ReadBytes, Refusal, Refused
 from headrace_segment.replica.log_reader import LogReader
-from headrace_segment.replica.partition import Partition
+from headrace_segment.replica.owner import Owner
+from headrace_segment.settings import SegmentSettings
 from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import LogError
 from headrace_segment.store.state import Segment
@@ -36,12 +26,7 @@ from headrace_segment.store.state import Segment
 SHARE: Final = 16 << 10
 """Bytes of a reply beyond the memory: few enough to leave for the system's buffers at once."""
 
-PART: Final = 8
-"""A reply gets at most one of so many parts of the memory that is left."""
-
 RETRY: Final = 0.5
-
-Asked = ReadBytes | DescribeSegment | RepliesLeft
 
 
 @dataclass(eq=False, slots=True)
@@ -54,52 +39,36 @@ class _Connection:
 
 
 class Readers:
-    """The reads of this replica's clients. `wait`: seconds that a read waits at a segment's end; `memory`: bytes of replies."""
+    """The reads of this process' clients."""
 
-    def __init__(
-        self,
-        reader: LogReader,
-        partition_of: Callable[[str], Partition],
-        log: Log,
-        wait: float,
-        memory: int,
-        deadline: float,
-    ) -> None:
+    def __init__(self, reader: LogReader, owner: Owner, settings: SegmentSettings, log: Log) -> None:
         self._reader = reader
-        self._partition_of = partition_of
+        self._owner = owner
+        self._wait = settings.segment.tail_wait
+        self._memory = settings.segment.replies_bytes
+        self._deadline = settings.kafka.ack_deadline
         self._log = log
-        self._wait = wait
-        self._memory = memory
-        self._deadline = deadline
         self._connections: dict[Caller, _Connection] = {}
-        self._at_end: dict[str, asyncio.Event] = {}
+        self._at_end: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self.used = 0
         """Bytes of replies that are read, or have not left."""
 
-    def ask(self, question: Asked, caller: Caller) -> None:
+    def ask(self, question: ReadBytes, caller: Caller) -> None:
         """Answers now or later, but in any case."""
-        if isinstance(question, RepliesLeft):
-            if (known := self._connections.get(caller)) is not None and known.held:
-                self._hold(known, 0)
-            caller.answered(question.ticket, None)
-            return
-        partition = self._partition_of(question.segment)
-        if not partition.live.is_set():
-            caller.end("log")
-            caller.answered(question.ticket, OutcomeUnknown())
-        elif isinstance(question, DescribeSegment):
-            found = partition.fold.segments.get(question.segment)
-            caller.answered(question.ticket, _described(found) if found else Refused(Refusal.NO_SEGMENT))
-        else:
-            connection = self._connections.setdefault(caller, _Connection())
-            task = asyncio.create_task(self._answer(question, caller, connection))
-            connection.tasks.add(task)
-            task.add_done_callback(lambda done: self._done(done, question, caller, connection))
+        connection = self._connections.setdefault(caller, _Connection())
+        task = asyncio.create_task(self._answer(question, caller, connection))
+        connection.tasks.add(task)
+        task.add_done_callback(lambda done: self._done(done, question, caller, connection))
 
     def _done(self, task: asyncio.Task[object], question: ReadBytes, caller: Caller, connection: _Connection) -> None:
         connection.tasks.discard(task)
         # here, since a task that is cancelled before its first step does nothing at all
         caller.answered(question.ticket, OutcomeUnknown() if task.cancelled() else task.result())
+
+    def left(self, caller: Caller) -> None:
+        """Learns that the reply with bytes has left for the client."""
+        if (known := self._connections.get(caller)) is not None and known.held:
+            self._hold(known, 0)
 
     def ended(self, caller: Caller) -> None:
         """Gives up the reads of a conversation that has ended, and forgets its replies."""
@@ -117,19 +86,20 @@ class Readers:
             connection.turn.release()
 
     def lost(self) -> None:
-        """Ends the conversations with reads under way: this process does not own their segments any more."""
+        """Ends the conversations with reads under way: this process does not own the segments any more."""
         for caller, connection in list(self._connections.items()):
             if connection.tasks:
                 caller.end("log")
 
     def heard(self, segments: set[str]) -> None:
-        """Wakes the reads of these segments, which may have changed."""
+        """Wakes the reads at the end of these segments, which have more."""
         for name in segments & self._at_end.keys():
-            self._at_end.pop(name).set()
+            for read in self._at_end.pop(name):
+                read.set_result(None)
 
     async def _answer(self, question: ReadBytes, caller: Caller, connection: _Connection) -> object:
         try:
-            return await self._read(self._partition_of(question.segment), question, connection)
+            return await self._read(question, connection)
         except (TimeoutError, LogError):
             caller.end("log")
         except Exception:
@@ -137,60 +107,62 @@ class Readers:
             caller.end("internal")
         return OutcomeUnknown()
 
-    async def _read(self, partition: Partition, question: ReadBytes, connection: _Connection) -> object:
+    async def _read(self, question: ReadBytes, connection: _Connection) -> object:
         clock = asyncio.get_running_loop().time
-        until = clock() + self._wait
-        name, offset = question.segment, question.offset
-        while partition.live.is_set():
-            segment = partition.fold.segments.get(name)
+        until, offset = clock() + self._wait, question.offset
+        while self._owner.live.is_set():
+            segment = self._owner.fold.segments.get(question.segment)
             if segment is None:
                 return Refused(Refusal.NO_SEGMENT)
             if offset < segment.start:
                 return Refused(Refusal.TRUNCATED, segment.start)
             if offset < segment.length:
                 data = b""
-                if question.length and not (data := await self._in_turn(partition, segment, question, connection)):
-                    continue  # truncated meanwhile
+                if question.length and not (data := await self._in_turn(segment, question, connection)):
+                    continue  # let go meanwhile
                 return BytesRead(data, at_tail=False)
             if clock() >= until:
                 return BytesRead(b"", at_tail=True)
-            await self._more(name, until - clock())
+            await self._more(question.segment, until - clock())
         return OutcomeUnknown()  # `lost` ends the conversation
 
-    async def _in_turn(
-        self, partition: Partition, segment: Segment, question: ReadBytes, connection: _Connection
-    ) -> bytes:
+    async def _in_turn(self, segment: Segment, question: ReadBytes, connection: _Connection) -> bytes:
         """Returns the bytes in the segment, once the reply before them has left; none: look again."""
         await connection.turn.acquire()
         data = b""
         try:
-            length = min(question.length, max(SHARE, (self._memory - self.used) // PART))
+            length = question.length if self.used + question.length <= self._memory else min(question.length, SHARE)
             self._hold(connection, length)
             if segment.start <= question.offset:
-                data = await self._bytes(partition, segment, question, length)
+                data = await self._bytes(segment, question, length)
         finally:
             self._hold(connection, len(data))
         return data
 
-    async def _bytes(self, partition: Partition, segment: Segment, question: ReadBytes, length: int) -> bytes:
+    async def _bytes(self, segment: Segment, question: ReadBytes, length: int) -> bytes:
         """Returns the bytes in the segment; none: look again."""
         name, offset = question.segment, question.offset
-        data = partition.recent.read(name, offset, length)
+        data = self._owner.recent.read(name, offset, length)
         if data is not None:
             return data
         try:
             async with asyncio.timeout(self._deadline):
-                return await self._reader.gather(partition.number, Gathering.of(name, segment, offset, length))
-        except (KafkaError, OSError):  # also if it was truncated meanwhile
+                return await self._reader.gather(Gathering(name, segment, offset, length))
+        except (KafkaError, OSError):  # also if it was let go meanwhile
             await asyncio.sleep(RETRY)
         return b""
 
     async def _more(self, name: str, seconds: float) -> None:
-        """Waits until the segment changes, at most `seconds`."""
-        changes = self._at_end.setdefault(name, asyncio.Event())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await changes.wait()
+        """Waits until the segment has more, at most `seconds`."""
+        more = asyncio.get_running_loop().create_future()
+        self._at_end[name].add(more)
+        try:
+            await asyncio.wait({more}, timeout=seconds)
+        finally:
+            if not more.done():
+                self._at_end[name].discard(more)
+                if not self._at_end[name]:
+                    del self._at_end[name]
 
     async def close(self) -> None:
         """Gives all reads up."""
@@ -199,7 +171,3 @@ class Readers:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-
-def _described(segment: Segment) -> SegmentDescription:
-    return SegmentDescription(segment.start, segment.length, segment.modified)

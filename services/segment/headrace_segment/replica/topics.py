@@ -25,9 +25,10 @@ RECORD_OVERHEAD: Final = 1024
 
 def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
     """Returns the plan for `headrace_common.topics`, unless the topic is not wanted."""
-    number, needed = topics.segments_partitions, {**_NEEDED, "max.message.bytes": str(MESSAGE_BYTES)}
+    needed = {**_NEEDED, "max.message.bytes": str(MESSAGE_BYTES)}
     needed["message.timestamp.type"] = "LogAppendTime"  # one clock for all processes
-    return [TopicPlan("KAFKA__SEGMENTS_TOPIC", kafka.segments_topic, number, needed, grows=False)] if number else []
+    plan = TopicPlan("KAFKA__SEGMENTS_TOPIC", kafka.segments_topic, 1, needed, grows=False)
+    return [plan] if topics.segments_partitions else []
 
 
 def needed_bytes(frame_bytes: int, name_bytes: int) -> int:
@@ -43,6 +44,8 @@ def problems(topic: Topic, message_bytes: int) -> list[str]:
         for name, value in _NEEDED.items()
         if there.get(name, value) != value
     ]
+    if topic.partitions != 1:
+        found.append(f"topic {topic.name}: it has {topic.partitions} partitions and must have 1")
     if there and topic.max_message_bytes < message_bytes:
         found.append(
             f"topic {topic.name}: max.message.bytes is {topic.max_message_bytes}, and blocks of LIMITS__FRAME_BYTES need"

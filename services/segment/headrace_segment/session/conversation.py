@@ -24,7 +24,6 @@ from headrace_segment.questions import (
     Appended,
     BytesRead,
     Created,
-    LimitExceeded,
     Opened,
     OpenSession,
     OutcomeUnknown,
@@ -32,12 +31,12 @@ from headrace_segment.questions import (
     Refusal,
     Refused,
     RepliesLeft,
-    SegmentDescription,
 )
 from headrace_segment.session.dialect import Block, Dialect, Request, Setup, Writer
 from headrace_segment.session.limits import READS, REPLIES, WAITING, WRITE_BYTES, SessionLimits
 from headrace_segment.session.original import OriginalDialect
 from headrace_segment.session.today import TodayDialect
+from headrace_segment.store.state import Segment
 from headrace_segment.wire.codes import Kind
 
 HELLO: Final = struct.pack(">i", Kind.HELLO)
@@ -213,8 +212,6 @@ class SegmentSession(ByteSession):
     def _hear(self, request: Request, answer: object) -> None:
         question, writer, number = request.question, request.writer, request.number
         assert question is not None
-        if isinstance(answer, LimitExceeded):
-            raise ProtocolError(f"{type(question).__name__} exceeds {answer.setting}", limit=answer.setting)
         if isinstance(answer, Opened):
             assert writer is not None
             writer.level = writer.sent = answer.level
@@ -224,13 +221,15 @@ class SegmentSession(ByteSession):
             assert writer is not None
             self._acknowledge(writer, answer.level, number, answer.length)
         elif isinstance(answer, Refused):
+            if answer.why in (Refusal.SEGMENTS, Refusal.WRITERS):
+                raise ProtocolError(f"{type(question).__name__} exceeds {answer.why.value}", limit=answer.why.value)
             if answer.why not in _REFUSED:
                 raise ProtocolError(f"an append is refused: {answer.why.value}")
             offset = question.offset if isinstance(question, ReadBytes) else -1
             self._say(_REFUSED[answer.why], question.segment, number, start=answer.start, offset=offset)
         elif isinstance(answer, Created):
             self._say(Kind.SEGMENT_CREATED, question.segment, number)
-        elif isinstance(answer, SegmentDescription):
+        elif isinstance(answer, Segment):
             self._say(
                 Kind.SEGMENT_INFO, question.segment, number, exists=True, sealed=False, deleted=False,
                 modified=answer.modified, length=answer.length, start=answer.start,

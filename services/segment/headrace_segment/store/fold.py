@@ -1,10 +1,12 @@
-"""The meaning of a partition's log: a pure function of its records, in their order.
+"""The state of all segments: a pure function of the log's records, in their order.
 
-Its owner has judged each record before it was stored (`headrace_segment.appending`), and Kafka has refused all others. So each
+The owner has judged each record before it was stored (`headrace_segment.appending`), and Kafka has refused all others. So each
 record counts, and one that cannot count is a damage: nothing behind it is served.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from headrace_segment.store.checkpoint import restore
 from headrace_segment.store.records import (
@@ -17,11 +19,11 @@ from headrace_segment.store.records import (
     Numbering,
     Record,
 )
-from headrace_segment.store.state import Segment, WriterState
+from headrace_segment.store.state import Segment, Writer
 
 
 class Fold:
-    """One partition's state as of `next_offset`, the log offset of the next record that it takes.
+    """The state as of `next_offset`, the log offset of the next record that it takes.
 
     `begin`: the offset of the first one, which begins a checkpoint unless it is 0.
     """
@@ -41,33 +43,31 @@ class Fold:
         if log_offset == self.begin > 0 and not isinstance(record, Checkpoint):
             raise LogError(f"the record at {log_offset} is no checkpoint")
         self.next_offset += 1
-        if isinstance(record, Checkpoint):
-            if record.begin == self.begin:
-                restore(record, self)
-            return
         self.log_time = max(self.log_time, time_ms)
-        if isinstance(record, Claim):
-            self._claim(record)
-            return
         segment = self.segments.get(name)
-        if isinstance(record, Create) and segment is None:
-            self.segments[name] = Segment(modified=time_ms)
-            return
-        if segment is None or isinstance(record, Create):
-            raise LogError(f"the record at {log_offset} contradicts the log before it: {record!r:.200}")
-        if isinstance(record, Block):
+        if isinstance(record, Block) and segment is not None:
             self._append(segment, record, log_offset, time_ms)
+        elif isinstance(record, Create) and segment is None:
+            self.segments[name] = Segment(modified=time_ms)
+        elif isinstance(record, Claim):
+            self._claim(record)
+        elif isinstance(record, Checkpoint):
+            if record.begin == self.begin:
+                self.log_time = max(self.log_time, restore(record, self.segments))
         else:
-            segment.truncate(record.offset)
-        segment.modified = time_ms
+            raise LogError(f"the record at {log_offset} contradicts the log before it: {record!r:.200}")
 
     def needed_from(self) -> int:
         """Returns the lowest log offset that a reader may still need."""
-        needed = self.next_offset
-        for segment in self.segments.values():
-            if segment.index.log_offsets:
-                needed = min(needed, segment.index.log_offsets[0])
-        return needed
+        return min([self.next_offset, *(each.log_offsets[0] for each in self.segments.values() if each.log_offsets)])
+
+    def forget(self, blocks: int, writers: int, holds: Callable[[str, bytes], bool]) -> None:
+        """Forgets blocks, and writers whose last block is older than these times (Unix, ms), but not those that `holds` names."""
+        for name, segment in self.segments.items():
+            segment.let_go(blocks)
+            for writer in [writer for writer, state in segment.writers.items() if state.touched < writers]:
+                if not holds(name, writer):
+                    del segment.writers[writer]
 
     def _claim(self, claim: Claim) -> None:
         """Of two first claims at once, which have producer ids of their own, the one that is stored first counts."""
@@ -83,9 +83,9 @@ class Fold:
         writer = segment.writers.get(record.writer)
         if writer is None or record.before == writer.numbering.first:  # it is new, or was forgotten
             numbering = Numbering.of(record.before)
-            writer = segment.writers[record.writer] = WriterState(numbering.first, numbering, time_ms)
+            writer = segment.writers[record.writer] = Writer(numbering.first, numbering, time_ms)
         if record.before != writer.level:
             raise LogError(f"the block at {log_offset} contradicts the log before it")
-        segment.index.add(segment.length, log_offset, self.log_time)
-        segment.length += len(record.data)
-        writer.level, writer.touched = record.after, time_ms
+        segment.append(record, log_offset, self.log_time)
+        segment.modified = writer.touched = time_ms
+        writer.level = record.after

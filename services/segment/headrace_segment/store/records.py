@@ -1,4 +1,4 @@
-"""The records of the segments topic. A record's key is the name of the segment that it is about; a claim's is empty.
+"""The records of the segments topic. A record's key is the name of the segment that it is about; else it is empty.
 
 ========  =================================================================================================
 byte      meaning
@@ -15,13 +15,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 from headrace_common.operations.errors import HeadraceError
 
 VERSION: Final = 1
 
 _HEAD: Final = struct.Struct(">BBq")
+_CLAIM: Final = struct.Struct(">BBqqh16s")
 _BLOCK: Final = struct.Struct(">BBq16sqq")
 _CHECKPOINT: Final = struct.Struct(">BBqq")
 
@@ -31,13 +32,12 @@ BLOCK_OVERHEAD: Final = _BLOCK.size
 RESIGNED: Final = bytes(16)
 """The nonce of an owner that has stopped."""
 
-
 LAST_EPOCH: Final = 2**15 - 1
 """The highest epoch of a producer id. Nothing is appended in it: a claim of it makes room for another producer id."""
 
 
 class LogError(HeadraceError):
-    """The log has a record that we cannot read, or that contradicts those before it: the partition stops."""
+    """The log has a record that we cannot read, or that contradicts those before it: it is not served."""
 
 
 class RecordKind(IntEnum):
@@ -46,8 +46,7 @@ class RecordKind(IntEnum):
     CLAIM = 1
     BLOCK = 2
     CREATE = 3
-    TRUNCATE = 4
-    CHECKPOINT = 5
+    CHECKPOINT = 4
 
 
 class Numbering(IntEnum):
@@ -69,20 +68,12 @@ class Numbering(IntEnum):
         return Numbering.EVENTS if before == Numbering.EVENTS.first else Numbering.BYTES
 
 
-class Encoded:
-    """A record whose fields follow each other as `_LAYOUTS` says."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def encode(self, start: int = 0) -> bytes:
-        """Returns the record's value. `start`: where the log is read from."""
-        kind, layout = _LAYOUTS[type(self)]
-        return layout.pack(VERSION, kind, start, *(getattr(self, name) for name in self.__slots__))
+# `encode` returns a record's value; its `start` is where the log is read from.
 
 
 @dataclass(frozen=True, slots=True)
-class Claim(Encoded):
-    """Makes a process the owner of the partition: it appends with this producer id and epoch, and Kafka refuses lower epochs.
+class Claim:
+    """Makes a process the owner of the log: it appends with this producer id and epoch, and Kafka refuses lower epochs.
 
     `nonce` tells two processes apart that claim the same epoch at once. An owner repeats its claim as a sign of life.
     """
@@ -90,6 +81,9 @@ class Claim(Encoded):
     producer_id: int
     epoch: int
     nonce: bytes
+
+    def encode(self, start: int = 0) -> bytes:
+        return _CLAIM.pack(VERSION, RecordKind.CLAIM, start, self.producer_id, self.epoch, self.nonce)
 
 
 @dataclass(slots=True)  # one for each record of a replay: a frozen one would cost three times as much
@@ -102,44 +96,29 @@ class Block:
     data: bytes
 
     def encode(self, start: int = 0) -> bytes:
-        """Returns the record's value. `start`: where the log is read from."""
         return _BLOCK.pack(VERSION, RecordKind.BLOCK, start, self.writer, self.before, self.after) + self.data
 
 
 @dataclass(frozen=True, slots=True)
-class Create(Encoded):
+class Create:
     """Creates a segment."""
 
-
-@dataclass(frozen=True, slots=True)
-class Truncate(Encoded):
-    """Removes the bytes before `offset`."""
-
-    offset: int
+    def encode(self, start: int = 0) -> bytes:
+        return _HEAD.pack(VERSION, RecordKind.CREATE, start)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A part of the partition's state at offset `begin`, which is that of the first part."""
+    """A part of the log's state at offset `begin`, which is that of the first part."""
 
     begin: int
     rows: bytes
 
     def encode(self, start: int = 0) -> bytes:
-        """Returns the record's value. `start`: where the log is read from."""
         return _CHECKPOINT.pack(VERSION, RecordKind.CHECKPOINT, start, self.begin) + self.rows
 
 
-Record = Claim | Block | Create | Truncate | Checkpoint
-
-_LAYOUTS: Final[dict[type[Any], tuple[RecordKind, struct.Struct]]] = {
-    Claim: (RecordKind.CLAIM, struct.Struct(">BBqqh16s")),
-    Create: (RecordKind.CREATE, _HEAD),
-    Truncate: (RecordKind.TRUNCATE, struct.Struct(">BBqq")),
-}
-_BY_KIND: Final[dict[int, tuple[type[Any], struct.Struct]]] = {
-    kind: (record_type, layout) for record_type, (kind, layout) in _LAYOUTS.items()
-}
+Record = Claim | Block | Create | Checkpoint
 
 
 def segment_of(key: bytes | None) -> str:
@@ -150,38 +129,21 @@ def segment_of(key: bytes | None) -> str:
         raise LogError("a record whose key is no segment's name") from error
 
 
-def decode(value: bytes | None) -> Record:
-    """Decodes a record. Raises `LogError` for a record that is not ours, or of a later version."""
-    kind, _ = _head(value)
-    assert value is not None
-    try:
-        if kind == RecordKind.BLOCK:
-            _, _, _, writer, before, after = _BLOCK.unpack_from(value)
-            return Block(writer, before, after, value[_BLOCK.size :])
-        if kind == RecordKind.CHECKPOINT:
-            return Checkpoint(_CHECKPOINT.unpack_from(value)[-1], value[_CHECKPOINT.size :])
-        if kind not in _BY_KIND:
-            raise LogError(f"a record of kind {kind}")
-        record_type, layout = _BY_KIND[kind]
-        _, _, _, *fields = layout.unpack(value)
-        record: Record = record_type(*fields)
-    except struct.error as error:
-        raise LogError(f"a record of kind {kind} that makes no sense: {error}") from error
-    return record
-
-
-def start_of(value: bytes | None) -> int:
-    """Returns where the log is read from, as a record says it. Raises `LogError` as `decode` does."""
-    return _head(value)[1]
-
-
-def _head(value: bytes | None) -> tuple[int, int]:
-    if value is None or len(value) < 2:
-        raise LogError("a record without a value of ours")
-    if value[0] != VERSION:
-        raise LogError(f"a record of version {value[0]}; this service knows {VERSION}")
+def decode(value: bytes | None) -> tuple[Record, int]:
+    """Returns a record, and where the log is read from. Raises `LogError` for one that is not ours, or of a later version."""
+    if not value or value[0] != VERSION:
+        raise LogError(f"a record of version {value[0]}; this service knows {VERSION}" if value else "an empty record")
     try:
         _, kind, start = _HEAD.unpack_from(value)
+        if kind == RecordKind.BLOCK:
+            _, _, _, writer, before, after = _BLOCK.unpack_from(value)
+            return Block(writer, before, after, value[_BLOCK.size :]), start
+        if kind == RecordKind.CLAIM:
+            return Claim(*_CLAIM.unpack(value)[3:]), start
+        if kind == RecordKind.CHECKPOINT:
+            return Checkpoint(_CHECKPOINT.unpack_from(value)[-1], value[_CHECKPOINT.size :]), start
+        if kind == RecordKind.CREATE and len(value) == _HEAD.size:
+            return Create(), start
     except struct.error as error:
-        raise LogError(f"a record of kind {value[1]} that makes no sense: {error}") from error
-    return kind, start
+        raise LogError(f"a record that makes no sense: {error}") from error
+    raise LogError(f"a record of kind {kind} and {len(value)} bytes")

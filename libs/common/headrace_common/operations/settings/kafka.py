@@ -114,10 +114,7 @@ class TopicSettings(Section):
         30 * 86_400, ge=60, description="Seconds that Kafka keeps quarantined records."
     )
     segments_partitions: int = Field(
-        12,
-        ge=0,
-        description="Number of partitions of the segments topic; never changed afterwards, since a segment's name chooses its"
-        " partition. 0: it is not made.",
+        1, ge=0, le=1, description="Number of partitions of the segments topic: 1; 0: it is not made."
     )
     replication: int | None = Field(
         None, ge=1, description="Number of replicas; default: 3 with at least three brokers, else 1."
