@@ -9,9 +9,10 @@ from headrace_common.record.event import Envelope, Event
 from headrace_common.record.json_object import SHORT
 from headrace_common.record.json_text import Bytes
 from headrace_common.session.interface import Message, MessageSession
-from headrace_segment.events import BlockFrame, Run
+from headrace_segment.events import BlockFrame
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire.parser import Block
 
 from tests.driving import NOW_MS, feed, traced
 from tests.logjam import driving as logjam
@@ -128,8 +129,8 @@ def test_an_event_of_a_segment_takes_at_most_five_times_its_bytes() -> None:
     """The run that it came in counts."""
     size = 1 << 18
     data = HEADER.pack(int(Kind.EVENT), size) + bytes(size)
-    run = Run("s/x/0.#epoch.0", b"w" * 16, 0, 1, data, 1, Numbering.EVENTS)
-    frame = BlockFrame(run, NOW_MS, Envelope("segment", "/segment/x", "s"), 2 * size)
+    about = Envelope("segment", "/segment/x", "s")
+    frame = BlockFrame("s", Block(b"w" * 16, 0, 1, data, 1), Numbering.EVENTS, NOW_MS, about, 2 * size)
     with traced():
         (part,) = frame.parts()
         memory = len(data) + tracemalloc.get_traced_memory()[1]

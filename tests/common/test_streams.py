@@ -30,7 +30,7 @@ from tests.courier import driving as courier
 from tests.driving import NOW_MS, PEER
 from tests.forward import driving as forward
 from tests.lumberjack import driving as lumberjack
-from tests.segment.instant import LIMITS, Driven
+from tests.segment.instant import LIMITS, SECTION, Driven
 
 LOOP = SlowLoop
 
@@ -153,7 +153,7 @@ WRONG: dict[str, tuple[Callable[[], ByteSession], bytes]] = {
         lambda: courier.session(inflated_bytes=4 * MIB),
         courier.HELO + jdat(bytes(16), [BOMB], level=9),
     ),
-    "segment": (lambda: SegmentSession(PEER, LIMITS), b"\xff" * 8),
+    "segment": (lambda: SegmentSession(PEER, LIMITS, SECTION), b"\xff" * 8),
 }
 """Sessions, and what ends them."""
 

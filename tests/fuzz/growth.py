@@ -129,7 +129,7 @@ def _producers() -> MessageSession:
 
 
 def _segments() -> ByteSession:
-    return SegmentSession(PEER, instant.LIMITS)
+    return SegmentSession(PEER, instant.LIMITS, instant.SECTION)
 
 
 def _flushed(n: int) -> bytes:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession, Caller, Peer, Ticket
 from headrace_segment.appending import Appending
-from headrace_segment.events import BlockFrame
 from headrace_segment.questions import (
     AppendBlock,
-    Appended,
     BytesRead,
     CreateSegment,
     DescribeSegment,
@@ -23,7 +22,7 @@ from headrace_segment.questions import (
     RepliesLeft,
 )
 from headrace_segment.session.conversation import SegmentSession
-from headrace_segment.session.limits import SessionLimits
+from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.reading import Gathering
@@ -34,9 +33,10 @@ from headrace_segment.wire.original import MESSAGES, DataAppended
 from typing_extensions import override
 
 from tests import driving
-from tests.driving import NOW_MS, PEER, parts_of
+from tests.driving import NOW_MS, PEER, parts_of, with_constants
 
-LIMITS = SessionLimits(frame_bytes=1 << 20, event_bytes=1 << 16, reply_bytes=1 << 20, segment_bytes=1024, writers=100)
+LIMITS = LimitSettings(frame_bytes=1 << 20, event_bytes=1 << 16)
+SECTION = SegmentSection()
 
 
 ACKNOWLEDGEMENTS = DataAppended, today.DataAppended
@@ -112,8 +112,6 @@ class InstantStore:
             return Refused(Refusal.NO_SEGMENT)
         if isinstance(question, DescribeSegment):
             return there
-        if question.offset < there.start:
-            return Refused(Refusal.TRUNCATED, there.start)
         data = self.content(question.segment, min(question.offset, there.length), question.length)
         return BytesRead(data, at_tail=question.offset + len(data) >= there.length)
 
@@ -123,8 +121,6 @@ class Conversation(driving.Outcome):
     """All that came of some bytes."""
 
     replies: bytes = b""
-    refused: set[int] = field(default_factory=set)
-    """The frames (by their place in `parts`) whose blocks the store has refused."""
 
     @property
     def messages(self) -> Table:
@@ -138,8 +134,8 @@ class Conversation(driving.Outcome):
     def comparable(self) -> Any:
         """What does not depend on how the bytes were split.
 
-        A KeepAlive overtakes what waits, a writer's levels are merged as they come, and blocks behind a refused one are published
-        before that is known. A fault that shows only when a block has its turn is at no known offset.
+        A KeepAlive overtakes what waits, and a writer's levels are merged as they come. A fault that shows only when a block has
+        its turn is at no known offset.
         """
         said: list[Any] = []
         kept = [reply for reply in self.said() if type(reply).__name__ != "KeepAlive"]
@@ -154,7 +150,7 @@ class Conversation(driving.Outcome):
                 level = replace(reply, previous=before.previous) if hasattr(reply, "previous") else reply
             said.append(level)
         parts, _, _ = super().comparable()
-        parts = [part for number, frame in enumerate(parts) if number not in self.refused for part in frame]
+        parts = [part for frame in parts for part in frame]
         error = None if self.error is None else (str(self.error), self.error.limit)
         return parts, error, self.partial, said, len(self.said()) - len(kept)
 
@@ -177,15 +173,15 @@ class Driven:
     """A session, and what its driver, its publisher and its store do for it, one thing at a time."""
 
     store: InstantStore = field(default_factory=InstantStore)
-    limits: SessionLimits = LIMITS
+    limits: LimitSettings = LIMITS
+    section: SegmentSection = SECTION
     peer: Peer = PEER
     outcome: Conversation = field(default_factory=Conversation)
     answer: Callable[[Any], object] | None = None
 
     def __post_init__(self) -> None:
-        self.session: ByteSession = SegmentSession(self.peer, self.limits)
+        self.session: ByteSession = SegmentSession(self.peer, self.limits, self.section)
         self.caller = Hears()
-        self._published: dict[Any, int] = {}
 
     def serve(self) -> None:
         """Until nothing is left to do."""
@@ -194,18 +190,12 @@ class Driven:
         while again:
             again = False
             for frame in session.frames():
-                assert isinstance(frame, BlockFrame)
                 parts = parts_of(frame)
-                run = frame.run
-                self._published[run.segment, run.writer, run.before, run.after] = len(outcome.parts)
                 outcome.parts.append(parts)
                 session.stored(frame.ticket, len(parts), True)
                 again = True
             for question in list(session.questions()):
                 answer = self.answer(question) if self.answer else self.store.answer(question, self.caller)
-                if isinstance(question, AppendBlock) and not isinstance(answer, Appended):
-                    asked = question.segment, question.writer, question.before, question.after
-                    outcome.refused.add(self._published[asked])
                 try:
                     session.answered(question.ticket, answer)
                 except ProtocolError as error:
@@ -260,6 +250,7 @@ def drive(
     pieces: Iterable[bytes], *, end: bool = True, store: InstantStore | None = None, **limits: int
 ) -> Conversation:
     """Feeds `pieces` to a session whose store answers at once."""
-    driven = Driven(store or InstantStore(), replace(LIMITS, **limits))
+    section = with_constants(SegmentSection, limits)()
+    driven = Driven(store or InstantStore(), LIMITS.model_copy(update=limits), section)
     driving.feed_all(driven.session, pieces, driven.outcome, driven.serve, end=end)
     return driven.outcome

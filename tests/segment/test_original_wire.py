@@ -10,7 +10,8 @@ import pytest
 from headrace_common.session.parser import MESSAGE_WORK, WORK
 from headrace_segment.wire import codes
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
-from headrace_segment.wire.original import CompleteBlock, KeepAlive, OriginalDecoder, SetupAppend
+from headrace_segment.wire.original import KeepAlive, OriginalDecoder, SetupAppend
+from headrace_segment.wire.parser import Block
 from headrace_segment.wire.text import read_text, write_text
 
 from tests.segment.decoding import FRAME_BYTES, every_way_original
@@ -42,7 +43,7 @@ def good(data: bytes) -> list[Any]:
 def fault(data: bytes, frame_bytes: int = FRAME_BYTES) -> str:
     found, error, _ = every_way_original(data, frame_bytes)
     assert error is not None
-    assert not any(isinstance(each, CompleteBlock) for each in found)
+    assert not any(isinstance(each, Block) for each in found)
     return str(error[0])
 
 
@@ -66,7 +67,7 @@ TWO = events(b"hello", b"")
     ],
 )
 def test_a_block_in_every_shape(data: bytes) -> None:
-    assert good(data) == [CompleteBlock(W1, 0, TWO, 2)]
+    assert good(data) == [Block(W1, 0, 21, TWO, 2)]
 
 
 def test_any_message_may_come_in_parts() -> None:
@@ -74,11 +75,11 @@ def test_any_message_may_come_in_parts() -> None:
         (plain,) = good(message)
         assert good(in_parts(message, [1, 6, 0, 4])) == [plain]
         assert good(in_parts(message, [])) == [plain]
-    assert good(in_parts(block_inside(0, TWO)[: -len(end(0, 0))], [40]) + end(21, 21)) == [CompleteBlock(W1, 0, TWO, 2)]
+    assert good(in_parts(block_inside(0, TWO)[: -len(end(0, 0))], [40]) + end(21, 21)) == [Block(W1, 0, 21, TWO, 2)]
 
 
 def test_an_empty_block() -> None:
-    assert good(block(7, b"")) == [CompleteBlock(W1, 7, b"", 0)]
+    assert good(block(7, b"")) == [Block(W1, 7, 7, b"", 0)]
 
 
 def test_a_keep_alive_between_the_parts_of_a_message_is_one() -> None:
@@ -196,7 +197,7 @@ def test_many_events_of_a_block_are_looked_at_in_turns() -> None:
         found += decoder.receive(b"")
         turns += 1
     assert turns >= 3
-    assert found[-1] == CompleteBlock(W1, 0, event(b"") * 9000, 9000)
+    assert found[-1] == Block(W1, 0, 72_000, event(b"") * 9000, 9000)
 
 
 def test_a_length_has_three_bytes() -> None:

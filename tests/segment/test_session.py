@@ -15,20 +15,23 @@ from headrace_segment.questions import (
     OpenSession,
     OutcomeUnknown,
     ReadBytes,
+    Refusal,
+    Refused,
     RepliesLeft,
 )
-from headrace_segment.session.limits import READS
+from headrace_segment.session.conversation import READS
 from headrace_segment.store import records
 from headrace_segment.wire.original import (
     AppendSetup,
     DataAppended,
+    SegmentIsTruncated,
     SegmentRead,
 )
 
 from tests.driving import one_by_one
 from tests.segment.instant import Driven, Hears, InstantStore, Slow, drive
 from tests.segment.recorded import W1, W2
-from tests.segment.speaking import block, event, events, keep_alive, over_the_end, read, say, setup
+from tests.segment.speaking import block, event, events, keep_alive, read, say, setup
 
 HELLO = event(b"hello")
 WORLD = event(b"world!")
@@ -62,14 +65,6 @@ def test_a_block_at_or_below_the_level_is_acknowledged_again_and_stored_once() -
         assert driven.hear(again) == level(27)
     assert driven.store.content("a") == HELLO + WORLD
     assert len(driven.outcome.flat) == 2
-
-
-def test_the_same_event_has_the_same_id_whoever_sends_it_and_however() -> None:
-    ways = [block(0, HELLO + WORLD), block(0, HELLO) + block(13, WORLD), over_the_end(0, HELLO, WORLD, 9)]
-    ids = [[event.id for event in drive([setup() + data]).events] for data in ways]
-    assert ids[0] == ids[1] == ids[2]
-    (other,) = drive([setup() + block(0, HELLO), setup("b") + block(0, HELLO)]).events[1:]
-    assert other.id not in ids[0]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +105,11 @@ def test_an_event_above_the_limit_is_quarantined_and_counts() -> None:
     assert outcome.replies.endswith(level(30))
 
 
+def test_a_read_of_what_is_gone_hears_where_the_segment_begins() -> None:
+    driven = Driven(answer=lambda question: Refused(Refusal.TRUNCATED, 7))
+    assert driven.hear(read()) == replies(SegmentIsTruncated("a", 7))
+
+
 # One thing at a time
 
 
@@ -131,7 +131,7 @@ def test_a_block_is_asked_for_only_when_its_events_are_stored_and_acknowledged_w
     assert slow.store() == b""
     (question,) = slow.questions
     assert isinstance(question, AppendBlock)
-    assert (question.before, question.after, question.data) == (0, 13, HELLO)
+    assert question.block == records.Block(W1, 0, 13, HELLO)
     assert slow.store() == b""
     assert slow.answer() == level(13)
     assert slow.answer() == level(27)
@@ -144,7 +144,7 @@ def test_blocks_are_asked_for_in_order_whatever_is_stored_first() -> None:
     slow.store()
     assert not slow.questions
     slow.store()
-    assert [question.before for question in slow.questions] == [0, 13]
+    assert [question.block.before for question in slow.questions] == [0, 13]
 
 
 def test_acknowledgements_of_one_writer_are_merged_as_they_come() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from headrace_segment import questions as ask
-from headrace_segment.session.conversation import SegmentSession
-from headrace_segment.session.limits import REPLIES, WAITING
+from headrace_segment.session.conversation import REPLIES, SegmentSession
+from headrace_segment.session.requests import WAITING
+from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
 from headrace_segment.wire import messages as said
 from headrace_segment.wire import original
@@ -16,8 +16,8 @@ from headrace_segment.wire.codes import HEADER, Kind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.driving import NOW_MS, PEER, at_random, one_by_one
-from tests.segment.instant import LIMITS, Conversation, Driven, InstantStore, Slow, drive, read_replies
+from tests.driving import NOW_MS, PEER, at_random, one_by_one, with_constants
+from tests.segment.instant import LIMITS, SECTION, Conversation, Driven, InstantStore, Slow, drive, read_replies
 from tests.segment.recorded import TODAY, W1, W2
 from tests.segment.speaking import events, raw
 from tests.segment.speaking_today import (
@@ -27,7 +27,6 @@ from tests.segment.speaking_today import (
     REQUEST,
     append,
     append_bytes,
-    append_over_the_end,
     create,
     info,
     read,
@@ -94,30 +93,6 @@ def test_versions(high: int, low: int) -> None:
 # Levels
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        append(3, b"one", b"two", b"three"),
-        append(3, b"one", b"two", b"three", pad=40),
-        append_over_the_end(3, b"one", b"two", b"three", at=9),
-        append_over_the_end(3, b"one", b"two", b"three", at=0),
-        append_over_the_end(3, b"one", b"two", b"three", at=13),
-        append_bytes(3, events(b"one", b"two", b"three"), count=3),
-        append(1, b"one") + append(3, b"two", b"three"),
-        append(1, b"one") + append(2, b"two") + append(3, b"three"),
-    ],
-)
-def test_the_same_events_have_the_same_ids_however_they_come(block: bytes) -> None:
-    store, talk = created()
-    talk.hear(setup(), block)
-    assert store.content("a") == events(b"one", b"two", b"three")
-    _, plain = created()
-    plain.hear(setup(), append(3, b"one", b"two", b"three"))
-    assert [event.id for event in talk.outcome.events] == [event.id for event in plain.outcome.events]
-    assert [event.attributes["level"] for event in talk.outcome.events] == [1, 2, 3]
-    assert all(event.id.startswith("d.") for event in talk.outcome.events)
-
-
 def test_a_writer_of_bytes_stores_them_and_publishes_each_block_as_one_event() -> None:
     store, talk = created()
     talk.hear(setup(), append_bytes(1, b"no frames"), append_bytes(2, b"\0\0\0\0\0\0\0\3ab"), append_bytes(3, b"more"))
@@ -177,7 +152,7 @@ def test_what_the_state_of_a_segment_does_not_allow() -> None:
 def test_how_much_a_read_brings(asked: int, least: int) -> None:
     store, talk = created()
     talk.hear(setup(), append(1, bytes(500)))
-    reader = Talk(store, limits=replace(LIMITS, reply_bytes=100))
+    reader = Talk(store, section=with_constants(SegmentSection, {"reply_bytes": 100})())
     (found,) = reader.says(read(length=asked))
     assert (len(found.data), found.at_tail) == (least, False)
 
@@ -267,8 +242,8 @@ def test_what_ends_the_conversation(data: bytes, words: str) -> None:
 def test_names_and_writers_up_to_their_limits() -> None:
     name = "é" * 512
     data = HELLO + create(name) + b"".join(setup(name, bytes([number]) * 16) for number in range(3))
-    assert drive([data], writers=3).error is None
-    assert "more than 3 writers" in str(drive([data + setup(name, b"w" * 16)], writers=3).error)
+    assert drive([data], connection_writers=3).error is None
+    assert "more than 3 writers" in str(drive([data + setup(name, b"w" * 16)], connection_writers=3).error)
 
 
 # All else
@@ -292,11 +267,6 @@ def test_what_is_not_served_is_said_so(kind: int, body: bytes, number: int) -> N
     outcome = drive([HELLO + raw(kind, body) + KEEP_ALIVE])
     assert outcome.said()[1:] == [said.OperationUnsupported(number, f"type {kind}"), said.KeepAlive()]
     assert outcome.error is None
-
-
-def test_tokens_are_not_looked_at() -> None:
-    _, talk = created()
-    assert talk.says(setup(token="a.b.c")) == [SET_UP]
 
 
 @pytest.mark.parametrize("name", [name for name in TODAY if name.startswith("append_") and "setup" not in name])
@@ -361,7 +331,7 @@ def test_an_end_before_the_dialect_is_known(size: int) -> None:
 
 
 def test_keep_alives_count_until_they_leave() -> None:
-    session = SegmentSession(PEER, LIMITS)
+    session = SegmentSession(PEER, LIMITS, SECTION)
     sent = original.MESSAGES.encode(original.KeepAlive(bytes(4096))) * 100
     session.receive(sent, NOW_MS)
     assert session.status().waiting_bytes >= 100 * 4096
@@ -378,7 +348,7 @@ def test_keep_alives_count_until_they_leave() -> None:
 @pytest.mark.parametrize(("count", "least"), [(REPLIES - 1, 0), (3 * REPLIES, 2 * REPLIES * WAITING)])
 def test_replies_count_when_they_are_many(count: int, least: int) -> None:
     """Each is longer than what it answers, where the segment's name is long."""
-    session = SegmentSession(PEER, LIMITS)
+    session = SegmentSession(PEER, LIMITS, SECTION)
     session.receive(HELLO + raw(41, bytes(8)) * count, NOW_MS)
     while session.status().busy:
         session.receive(b"", NOW_MS)

@@ -6,7 +6,7 @@ import pytest
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import MESSAGES, AppendBlockEnd, append_block
-from headrace_segment.wire.today import Append
+from headrace_segment.wire.parser import Block
 
 from tests.segment.decoding import every_way_today
 from tests.segment.recorded import W1, W2
@@ -37,7 +37,7 @@ HELLO = event(b"hello")
     ],
 )
 def test_a_block_in_every_shape(data: bytes) -> None:
-    assert every_way_today(data) == ([Append(W1, HELLO, 1, 7, 3)], None, True)
+    assert every_way_today(data) == ([Block(W1, None, 7, HELLO, 1, 3)], None, True)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,6 @@ def test_a_block_in_every_shape(data: bytes) -> None:
         (raw(Kind.BEGIN_APPEND_BLOCK, W1[:15]), "without a writer"),
         (HELLO, "type 0 from a client"),
         (raw(Kind.PARTIAL_MESSAGE, b""), "type -2 from a client"),
-        (raw(Kind.DATA_APPENDED, bytes(48)), "type 7 from a client"),
         (say(said.ReadSegment("a", -1, 5)), "negative"),
         (raw(Kind.HELLO, bytes(7)), "inside a field"),
         (HEADER.pack(1, 1 << 24), "upper byte"),

@@ -10,7 +10,8 @@ from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER
 from headrace_segment.wire.original import AT_TAIL, OriginalDecoder
-from headrace_segment.wire.today import Append, TodayDecoder, Unsupported
+from headrace_segment.wire.parser import Block
+from headrace_segment.wire.today import TodayDecoder, Unsupported
 
 from tests.driving import at_random, one_by_one
 from tests.segment.decoding import Kind, every_way
@@ -90,8 +91,8 @@ PARTIAL = b"\0\0\0\0\0\0\0\rpartial-event"
 )
 def test_original_blocks(name: str, blocks: list[tuple[bytes, int, bytes]]) -> None:
     found = decoded(OriginalDecoder, ORIGINAL[name]["data"])
-    assert [each for each in found if isinstance(each, original.CompleteBlock)] == [
-        original.CompleteBlock(*block, 1 + (len(block[2]) > 14)) for block in blocks
+    assert [each for each in found if isinstance(each, Block)] == [
+        Block(writer, before, before + len(data), data, 1 + (len(data) > 14)) for writer, before, data in blocks
     ]
 
 
@@ -124,14 +125,14 @@ TODAY_REQUESTS: dict[str, list[Any]] = {
     "keep_alive": [today.KeepAlive()],
     "setup_append": [SETUP],
     "setup_append_mutf8": [today.SetupAppend(REQUEST, W1, ODD_NAME, "tok")],
-    "append_single": [SETUP, Append(W1, HELLO, 1, 1, REQUEST)],
-    "append_padded": [SETUP, Append(W1, HELLO, 1, 1, REQUEST), today.KeepAlive()],
-    "append_partial": [SETUP, Append(W1, LETTERS, 3, 3, REQUEST)],
+    "append_single": [SETUP, Block(W1, None, 1, HELLO, 1, REQUEST)],
+    "append_padded": [SETUP, Block(W1, None, 1, HELLO, 1, REQUEST), today.KeepAlive()],
+    "append_partial": [SETUP, Block(W1, None, 3, LETTERS, 3, REQUEST)],
     "append_two_writers": [
         SETUP,
         today.SetupAppend((2 << 32) + 2, W2, "scope/stream/1.#epoch.0"),
-        Append(W1, b"\0\0\0\0\0\0\0\3one\0\0\0\0\0\0\0\5three", 2, 2, REQUEST),
-        Append(W2, b"\0\0\0\0\0\0\0\3two", 1, 7, (2 << 32) + 2),
+        Block(W1, None, 2, b"\0\0\0\0\0\0\0\3one\0\0\0\0\0\0\0\5three", 2, REQUEST),
+        Block(W2, None, 7, b"\0\0\0\0\0\0\0\3two", 1, (2 << 32) + 2),
         today.KeepAlive(),
     ],
     "conditional_append": [SETUP, Unsupported(REQUEST, 5)],
@@ -159,7 +160,7 @@ def test_todays_replies(name: str) -> None:
 def test_todays_requests(name: str) -> None:
     data, meant = TODAY[name]["data"], TODAY_REQUESTS[name]
     assert decoded(TodayDecoder, data) == meant
-    if not any(isinstance(each, Append | Unsupported) for each in meant):
+    if not any(isinstance(each, Block | Unsupported) for each in meant):
         assert b"".join(map(today.MESSAGES.encode, meant)) == data
 
 

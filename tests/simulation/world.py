@@ -309,7 +309,7 @@ class World:
             (asyncio.Event, "__hash__", numbered),
             (log_reader, "make_consumer", self.consumer),
             (owner, "CUT_LOOK", 1.0),
-            (checkpoint, "PART_BYTES", 200),
+            (checkpoint, "PART_BYTES", 1),
             (owner, "LAST_EPOCH", LAST_EPOCH),
             (fold, "LAST_EPOCH", LAST_EPOCH),
             (owner, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),

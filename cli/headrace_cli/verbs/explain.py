@@ -30,8 +30,6 @@ def session_of(protocol: str) -> Any:
     peer, limits = Peer("127.0.0.1", 0, "client"), given.limits
     if protocol == "courier":
         return made(peer, limits)
-    if protocol == "segment":
-        return made(peer, resolve_name("headrace_segment.settings:limits_of")(limits, given.segment))
     return made(peer, limits, getattr(given, protocol))
 
 

@@ -38,10 +38,14 @@ class _Asked:
 
     record: Claim | Block | Create | None
     """None: there is only an answer."""
-    segment: str = ""
     caller: Caller | None = None
     question: Question | None = None
     refusal: Refusal | None = None
+
+    @property
+    def segment(self) -> str:
+        """The segment that the record is about."""
+        return "" if self.question is None or isinstance(self.record, Claim) else self.question.segment
 
     def answer(self, answer: object) -> None:
         caller, self.caller = self.caller, None
@@ -54,7 +58,6 @@ class _Session:
     """The connection that a writer has set up last. Blocks that come on others are refused. `level`: behind all that it asked."""
 
     caller: Caller
-    numbering: Numbering
     level: int | None = None
 
 
@@ -85,10 +88,10 @@ class Appending:
 
     def ask(self, question: Question, caller: Caller) -> None:
         """Judges a question, and queues its record or its answer."""
-        asked = _Asked(None, question.segment, caller, question)
+        asked = _Asked(None, caller, question)
         self._waiting.append(asked)
         if isinstance(question, AppendBlock):
-            self._judge(asked, question, self._sessions.get((question.segment, question.writer)))
+            self._judge(asked, question.block, self._sessions.get((question.segment, question.block.writer)))
             return
         asked.record = self.fold.claim
         if question.segment not in self.fold.segments and question.segment not in self._creating:
@@ -104,23 +107,20 @@ class Appending:
             self._take_over(question, caller)
 
     @staticmethod
-    def _judge(asked: _Asked, block: AppendBlock, session: _Session | None) -> None:
+    def _judge(asked: _Asked, block: Block, session: _Session | None) -> None:
         if session is None or session.caller is not asked.caller or session.level is None:
             asked.refusal = Refusal.SESSION
         elif block.after > session.level:  # else it is stored, or on its way
-            in_bytes = session.numbering is Numbering.BYTES
             if block.before != session.level:
                 asked.refusal = Refusal.GAP
-            elif not block.data or (in_bytes and block.after - block.before != len(block.data)):
-                asked.refusal = Refusal.NONSENSE
             else:
                 session.level = block.after
-                asked.record = Block(block.writer, block.before, block.after, block.data)
+                asked.record = block
 
     def _take_over(self, question: OpenSession, caller: Caller) -> None:
         """Gives the writer to this connection. If another one has set it up, that one ends."""
         key = question.segment, question.writer
-        former, self._sessions[key] = self._sessions.get(key), _Session(caller, question.numbering)
+        former, self._sessions[key] = self._sessions.get(key), _Session(caller)
         self._by_caller.setdefault(caller, set()).add(key)
         if former is not None and former.caller is not caller:
             former.caller.end("taken_over")
@@ -132,9 +132,9 @@ class Appending:
         assert not self._under_way
         count = 0
         while self._waiting:
-            record = self._waiting[0].record
-            if record is not None:
-                if not add(self._waiting[0].segment.encode() if not isinstance(record, Claim) else b"", record):
+            asked = self._waiting[0]
+            if asked.record is not None:
+                if not add(asked.segment.encode(), asked.record):
                     break
                 count += 1
             self._under_way.append(self._waiting.popleft())
@@ -149,14 +149,13 @@ class Appending:
         answers: list[object] = []
         blocks: list[tuple[str, int, Block]] = []
         for asked in under_way:
-            record, segment = asked.record, self.fold.segments.get(asked.segment)
-            if isinstance(record, Block) and segment is not None:
-                blocks.append((asked.segment, segment.length, record))
+            record, name = asked.record, asked.segment
+            if isinstance(record, Block):
+                blocks.append((name, self.fold.segments[name].length, record))
+            elif isinstance(record, Create):
+                self._creating.discard(name)
             if record is not None:
-                name = "" if isinstance(record, Claim) else asked.segment
                 self.fold.apply(self.fold.next_offset, name, record, time_ms)
-            if isinstance(record, Create):
-                self._creating.discard(asked.segment)
             answers.append(self._answer(asked))
         for asked, answer in zip(under_way, answers, strict=True):
             asked.answer(answer)
@@ -167,7 +166,7 @@ class Appending:
         if asked.refusal is not None:
             return Refused(asked.refusal)
         if isinstance(question, AppendBlock):
-            return Appended(question.after, self.fold.segments[question.segment].length)
+            return Appended(question.block.after, self.fold.segments[question.segment].length)
         return self._opened(question, asked.caller) if isinstance(question, OpenSession) else Created()
 
     def _opened(self, question: OpenSession, caller: Caller | None) -> Opened | Refused:

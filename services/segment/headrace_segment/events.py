@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from typing_extensions import override
 
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire.parser import Block
 
 PROTOCOL: Final = "segment"
 OVERHEAD: Final = 1024
@@ -53,107 +53,55 @@ _ABOUT: Final = (
 it is."""
 
 
-@dataclass(slots=True)  # not frozen: one for each block
-class Run:
-    """Bytes of a segment that bring a writer from one level to another: `count` events of it, as its client says.
-
-    Levels count bytes of Event messages, or events, as `numbering` says.
-    """
-
-    segment: str
-    writer: bytes
-    before: int
-    after: int
-    data: bytes
-    count: int
-    numbering: Numbering
-
-    def events(self) -> Iterator[tuple[int, bytes, bytes] | int]:
-        """Yields the level, name and bytes of each event, and 0 as a pause. The name distinguishes it from others of its writer
-        with the same bytes.
-
-        It is the level behind the event, in whatever block it comes. A client of today's dialect numbers events one by one if it
-        frames each as an Event message, as the Java client's writers of events do. If it frames nothing, its block is one event.
-        With fewer or more events than it said, or more than numbers, an event's name is its block's level and its place there.
-        """
-        return self._by_bytes() if self.numbering is Numbering.BYTES else self._by_numbers()
-
-    def _by_bytes(self) -> Iterator[tuple[int, bytes, bytes]]:
-        at = 0
-        while at < len(self.data):
-            _, body = HEADER.unpack_from(self.data, at)
-            start, at = at + HEADER.size, at + HEADER.size + body
-            yield self.before + at, _packed(self.before + at), self.data[start:at]
-
-    def _by_numbers(self) -> Iterator[tuple[int, bytes, bytes] | int]:
-        data, size, unpack, header = self.data, len(self.data), HEADER.unpack_from, HEADER.size
-        at = framed = 0
-        while at < size:
-            kind, body = unpack(data, at) if at + header <= size else (None, 0)
-            at, framed = at + header + body, framed + 1
-            if kind != _EVENT or at > size:  # it is something else
-                framed = 0
-                break
-            if framed % SLICE == 0:
-                yield 0
-        if not framed:
-            yield self.after, _packed(self.after), data
-            return
-        numbered = framed == self.count <= self.after - self.before
-        at, level = 0, self.after - framed
-        while at < size:
-            _, body = unpack(data, at)
-            start, at, level = at + header, at + header + body, level + 1
-            if numbered:
-                yield level, _packed(level), data[start:at]
-            else:
-                yield self.after, _packed(self.after) + _packed(start), data[start:at]
-
-
 class BlockFrame(Frame):
     """The events of a block. See `headrace_common.session.interface.Frame`."""
 
     __slots__ = (
+        "_by_bytes",
         "_envelope",
         "_event_bytes",
+        "_segment",
+        "block",
         "ordering_key",
         "received_ms",
-        "run",
         "size",
         "small",
         "ticket",
     )
 
-    def __init__(self, run: Run, received_ms: int, envelope: Envelope, event_bytes: int) -> None:
+    def __init__(
+        self, segment: str, block: Block, numbering: Numbering, received_ms: int, envelope: Envelope, event_bytes: int
+    ) -> None:
         """The caller must set the ticket before it hands the frame out."""
-        self.run = run
+        self.block = block
+        self._by_bytes = numbering is Numbering.BYTES
         self._envelope = envelope
         self._event_bytes = event_bytes
         self.ticket: Ticket = -1
         self.received_ms = received_ms
-        self.size = len(run.data) + OVERHEAD
-        self.small = len(run.data) <= SMALL and run.count <= SMALL_PARTS
-        self.ordering_key: bytes | None = run.segment.encode()
+        self.size = len(block.data) + OVERHEAD
+        self.small = len(block.data) <= SMALL and block.events <= SMALL_PARTS
+        self._segment = self.ordering_key = segment.encode()
 
     @override
     def spoiled(self, detail: str) -> Reject:
         """Returns the whole block, with the headers of its last event; reason `internal`."""
-        run = self.run
-        name = deterministic_id(PROTOCOL, run.segment.encode(), run.writer, _packed(run.after), run.data)
-        return self._envelope.reject(Reason.INTERNAL, detail, run.data, name, _about(run) % run.after)
+        block = self.block
+        name = deterministic_id(PROTOCOL, self._segment, block.writer, _packed(block.after), block.data)
+        return self._envelope.reject(Reason.INTERNAL, detail, block.data, name, _about(block) % block.after)
 
     @override
     def runs(self) -> Iterator[int | list[Part]]:
         """Yields lists of at most `RUN` parts. Part i is event i."""
         _, before_id, after_id, kind, name_of_attributes = self._envelope.pieces
-        run, limit = self.run, self._event_bytes
+        block, limit = self.block, self._event_bytes
         # an id is a hash of segment, writer, the event's name there, and its bytes: the same for each repeat, by any way
-        begin = id_fields(PROTOCOL, run.segment.encode(), run.writer)
+        begin = id_fields(PROTOCOL, self._segment, block.writer)
         behind_id = after_id + field(rfc3339_ms(self.received_ms)) + kind + name_of_attributes
-        about_writer = _about(run)
+        about_writer = _about(block)
         made: list[Any] = []
         size = 0
-        for event in run.events():
+        for event in _by_bytes(block) if self._by_bytes else _by_numbers(block):
             if isinstance(event, int):
                 yield event
                 continue
@@ -173,8 +121,49 @@ class BlockFrame(Frame):
             yield made
 
 
-def _about(run: Run) -> bytes:
-    return _ABOUT % run.writer.hex().encode()
+# Each yields an event's level, name and bytes. The name distinguishes it from others of its writer with the same bytes.
+#
+# It is the level behind the event, in whatever block it comes. A client of today's dialect numbers events one by one if it frames
+# each as an Event message, as the Java client's writers of events do. If it frames nothing, its block is one event. With fewer or
+# more events than it said, or more than numbers, an event's name is its block's level and its place there.
+
+
+def _by_bytes(block: Block) -> Iterator[tuple[int, bytes, bytes]]:
+    data, at, before = block.data, 0, block.after - len(block.data)
+    while at < len(data):
+        _, body = HEADER.unpack_from(data, at)
+        start, at = at + HEADER.size, at + HEADER.size + body
+        yield before + at, _packed(before + at), data[start:at]
+
+
+def _by_numbers(block: Block) -> Iterator[tuple[int, bytes, bytes] | int]:
+    data, size, unpack, header = block.data, len(block.data), HEADER.unpack_from, HEADER.size
+    at = framed = 0
+    while at < size:
+        kind, body = unpack(data, at) if at + header <= size else (None, 0)
+        at, framed = at + header + body, framed + 1
+        if kind != _EVENT or at > size:  # it is something else
+            framed = 0
+            break
+        if framed % SLICE == 0:
+            yield 0
+    if not framed:
+        yield block.after, _packed(block.after), data
+        return
+    assert block.before is not None
+    numbered = framed == block.events <= block.after - block.before
+    at, level = 0, block.after - framed
+    while at < size:
+        _, body = unpack(data, at)
+        start, at, level = at + header, at + header + body, level + 1
+        if numbered:
+            yield level, _packed(level), data[start:at]
+        else:
+            yield block.after, _packed(block.after) + _packed(start), data[start:at]
+
+
+def _about(block: Block) -> bytes:
+    return _ABOUT % block.writer.hex().encode()
 
 
 def envelope(peer: Peer, segment: str) -> Envelope:

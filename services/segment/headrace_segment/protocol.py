@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headrace_common.protocol import Port, Protocol
 
 from headrace_segment.metrics import SegmentMetrics
-from headrace_segment.settings import PORT, SegmentSettings, limits_of
+from headrace_segment.settings import PORT, SegmentSettings
 
 if TYPE_CHECKING:
     from headrace_common.kafka.plan import TopicPlan
@@ -25,11 +25,9 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     from headrace_segment.session.conversation import SegmentSession
 
     settings, metrics = runtime.settings, SegmentMetrics(runtime.metrics)
-    section = settings.segment
-    limits = limits_of(settings.limits, section)
 
     def session(peer: Peer) -> ByteSession:
-        return SegmentSession(peer, limits)
+        return SegmentSession(peer, settings.limits, settings.segment)
 
     segments = Segments(runtime, metrics)
     return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from headrace_common.session.interface import Ticket
 
-from headrace_segment.store.records import Numbering
+from headrace_segment.store.records import Block, Numbering
 
 OVERHEAD: Final = 512
 """Bytes that a question costs beyond its data."""
@@ -37,19 +37,16 @@ class OpenSession(SegmentQuestion):
 
 @dataclass(slots=True)  # not frozen: one for each block
 class AppendBlock:
-    """Asks to append data whose events are stored. Answered by `Appended`, `Refused` or `OutcomeUnknown`, in order."""
+    """Asks to append a block whose events are stored. Answered by `Appended`, `Refused` or `OutcomeUnknown`, in order."""
 
     ticket: Ticket
     segment: str
-    writer: bytes
-    before: int
-    after: int
-    data: bytes
+    block: Block
 
     @property
     def size(self) -> int:
         """Bytes that it holds."""
-        return len(self.data) + OVERHEAD
+        return len(self.block.data) + OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +78,6 @@ class DescribeSegment(SegmentQuestion):
     """Asks for the present state of a segment. Answered by its `Segment`."""
 
 
-AboutSegment = ReadBytes | CreateSegment | DescribeSegment
-"""A question about a segment, not about a writer."""
-
-
 class Refusal(Enum):
     """The reason why nothing is done; or the limit of the service that it would exceed."""
 
@@ -94,7 +87,6 @@ class Refusal(Enum):
     NUMBERING = "the writer's levels count something else"
     TRUNCATED = "the segment does not have these bytes"
     GAP = "it does not begin at its writer's level"
-    NONSENSE = "its numbers contradict each other"
     SEGMENTS = "SEGMENT__SEGMENTS"
     WRITERS = "SEGMENT__WRITERS"
 

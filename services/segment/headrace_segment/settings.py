@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
+from headrace_common.operations.settings import KIB, MIB, Section, ServiceSettings
 from headrace_common.operations.variables import Seconds
 from pydantic import Field
 
-from headrace_segment.session.limits import SessionLimits
-
 PORT: Final = 12345
 """The port of Pravega's segment stores."""
-
-FRAME_BYTES: Final = 16 * MIB - 1
-"""The largest length that a message can have: 24 bits."""
 
 
 class SegmentSection(Section):
@@ -54,14 +49,6 @@ class SegmentSection(Section):
         description="Of each segment, what was appended within this time is kept, and up to an hour more; 0: all. By the log's"
         " time. Whole blocks are removed.",
     )
-
-
-def limits_of(limits: LimitSettings, section: SegmentSection) -> SessionLimits:
-    """Returns the limits of one client."""
-    return SessionLimits(
-        min(limits.frame_bytes, FRAME_BYTES), limits.event_bytes,
-        section.reply_bytes, section.name_bytes, section.connection_writers,
-    )  # fmt: skip
 
 
 class SegmentSettings(ServiceSettings):

@@ -8,13 +8,10 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.client import make_consumer, start, start_at
+from headrace_common.kafka.client import make_consumer, start_at
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_segment.store.reading import Gathering
-
-READERS: Final = 4
-"""Reads that run at once; others wait for their turn."""
 
 SLICE: Final = 200
 """Records that are read before the event loop turns."""
@@ -26,28 +23,26 @@ WAIT_MS: Final = 1000
 
 
 class LogReader:
-    """Consumers of the segments topic that go where they are needed. `start` it first."""
+    """Reads one after the other. `start` it first."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._where = TopicPartition(settings.segments_topic, 0)
-        self._asking: AIOKafkaConsumer | None = None  # never fetches: a fetch that waits would hold its question up
-        self._turns = asyncio.Semaphore(READERS)
-        self._free: list[AIOKafkaConsumer] = []
-        self._made: list[AIOKafkaConsumer] = []
+        self._consumers: list[AIOKafkaConsumer] = []  # the first never fetches: a fetch would hold its questions up
+        self._turn = asyncio.Lock()
 
     async def start(self) -> None:
         """Connects. Raises `KafkaError`."""
-        consumer = make_consumer(self._settings)
-        await start_at(consumer, self._where)
-        self._made.append(consumer)
-        self._asking = consumer
+        for _ in range(2):
+            consumer = make_consumer(self._settings)
+            await start_at(consumer, self._where)
+            self._consumers.append(consumer)
 
     async def bounds(self) -> tuple[int, int]:
         """Returns the offsets of the first record, and after the last one. Raises `KafkaError`."""
-        assert self._asking is not None
-        first = await self._asking.beginning_offsets([self._where])
-        end = await self._asking.end_offsets([self._where])
+        asking = self._consumers[0]
+        first = await asking.beginning_offsets([self._where])
+        end = await asking.end_offsets([self._where])
         return int(first[self._where]), int(end[self._where])
 
     async def gather(self, gathering: Gathering) -> bytes:
@@ -70,13 +65,8 @@ class LogReader:
 
         Raises `KafkaError`, and what `take` raises.
         """
-        async with self._turns:
-            if not self._free:
-                made = make_consumer(self._settings)
-                await start(made)
-                self._made.append(made)
-                self._free.append(made)
-            reader = self._free.pop()
+        async with self._turn:
+            reader = self._consumers[1]
             reader.assign([self._where])
             reader.seek(self._where, offset)
             try:
@@ -88,9 +78,8 @@ class LogReader:
                     await asyncio.sleep(0)
             finally:
                 reader.pause(self._where)
-                self._free.append(reader)
 
     async def close(self) -> None:
         """Ends the consumers."""
-        for consumer in self._made:
+        for consumer in self._consumers:
             await consumer.stop()

@@ -189,29 +189,22 @@ class Owner:
             await self._reader.read(self.fold.next_offset, lambda record: self._take(record, end))
 
     async def _begin(self, first: int, end: int) -> int:
-        """Returns where the log is read from. Its last record says it, or one before it: a claim is made before the log is read,
-        so the log may have been cut beyond where that says.
+        """Returns where the log is read from: its last record says it. That may be a claim that was made before the log was read,
+        and the log may have been cut beyond where that says; then one of those before it says it, too.
         """
-        back = 1
-        while end:
-            at = max(end - back, first)
-            start = await self._start_at(at) if at < end else -1
-            if start >= first:
-                return start
-            if at == first:
-                raise UnreadableError(f"the log begins at {first}, and no whole checkpoint reaches that far")
-            back *= 2
-        return 0
-
-    async def _start_at(self, offset: int) -> int:
-        found: list[int] = []
+        starts = [0]
 
         def take(record: Any) -> bool:
-            found.append(decode(record.value)[1])
-            return True
+            starts.append(decode(record.value)[1])
+            return int(record.offset) + 1 >= end
 
-        await self._reader.read(offset, take)
-        return found[0]
+        if first < end:
+            await self._reader.read(end - 1, take)
+            if starts[-1] < first:
+                await self._reader.read(first, take)
+        if end and (first == end or max(starts) < first):
+            raise UnreadableError(f"the log begins at {first}, and no whole checkpoint reaches that far")
+        return max(starts)
 
     def _take(self, record: Any, end: int) -> bool:
         decoded, start = decode(record.value)
@@ -243,13 +236,13 @@ class Owner:
 
         Raises `FencedError`; `DeliveryError`, unless Kafka refuses the records themselves.
         """
-        checked = self._clock()
+        due, checked = self._next_checkpoint(), self._clock()
         while True:
             while self.appending:
                 aged = self._section.retention_time and self._clock() - checked >= CHECKPOINT_TIME
-                if aged or self.fold.next_offset >= self._next_checkpoint():
+                if aged or self.fold.next_offset >= due:
                     await self._checkpoint(producer, claim)
-                    checked = self._clock()
+                    due, checked = self._next_checkpoint(), self._clock()
                 if (turn := producer.turn(self._where)) is not None:
                     await asyncio.wait({turn})  # what is asked meanwhile goes with it
                 await self._append_batch(producer)

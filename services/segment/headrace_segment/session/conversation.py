@@ -1,8 +1,25 @@
-"""One client's conversation, in either dialect: the order of requests, and the conditions of answers. Pure.
+"""One client's conversation, in either dialect: what it says, and what is answered. Pure.
 
-An acknowledgement leaves when its block is stored: first its events on the events topic, then its bytes in its segment, then the
-reply names its level. The requests of one connection are asked in the order in which they came, and the store does what changes a
-segment in the order of asking; nothing waits for the answer to a read.
+=====================  =====================================================================================================
+the client says        we answer
+=====================  =====================================================================================================
+Hello                  Hello with the wire versions that we speak; if they are not the client's, the conversation ends
+SetupAppend            AppendSetup with the writer's level, when its session is open; NoSuchSegment
+a block                DataAppended, when the block is stored: first its events on the events topic, then its bytes in its
+                       segment. A block at or below the level is acknowledged again and stored once; in today's dialect it
+                       gets InvalidEventNumber, and the conversation ends
+ReadSegment            SegmentRead, SegmentIsTruncated, NoSuchSegment
+GetStreamSegmentInfo   StreamSegmentInfo, NoSuchSegment
+CreateSegment          SegmentCreated, SegmentAlreadyExists
+KeepAlive              the same, at once
+all else               OperationUnsupported; in the original dialect the conversation ends
+=====================  =====================================================================================================
+
+A block of a writer that is not set up, or that does not begin at its writer's level, ends the conversation, as a connection that
+takes the writer over does: the client comes back, and resumes from its level. The requests of one connection are asked in the
+order in which they came, and the store does what changes a segment in the order of asking; nothing waits for a read's answer.
+
+Sources: `AppendProcessor`, `PravegaRequestProcessor` and `SegmentOutputStreamImpl` of Pravega 0.13.
 """
 
 from __future__ import annotations
@@ -14,16 +31,18 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
-from headrace_segment.events import BlockFrame, Run, envelope
+from headrace_segment.events import BlockFrame, envelope
 from headrace_segment.questions import (
-    AboutSegment,
     AppendBlock,
     Appended,
     BytesRead,
     Created,
+    CreateSegment,
+    DescribeSegment,
     Opened,
     OpenSession,
     OutcomeUnknown,
@@ -32,15 +51,29 @@ from headrace_segment.questions import (
     Refused,
     RepliesLeft,
 )
-from headrace_segment.session.dialect import Block, Dialect, Request, Setup, Writer
-from headrace_segment.session.limits import READS, REPLIES, WAITING, WRITE_BYTES, SessionLimits
-from headrace_segment.session.original import OriginalDialect
-from headrace_segment.session.today import TodayDialect
+from headrace_segment.session.requests import ORIGINAL, TODAY, WAITING, Asks, Dialect, Request, Writer
+from headrace_segment.settings import SegmentSection
+from headrace_segment.store import records
 from headrace_segment.store.state import Segment
+from headrace_segment.wire import messages as today
+from headrace_segment.wire import original
 from headrace_segment.wire.codes import Kind
+from headrace_segment.wire.parser import Block, MessageParser
+from headrace_segment.wire.today import NEWEST, OLDEST, Unsupported
 
 HELLO: Final = struct.pack(">i", Kind.HELLO)
 """The beginning of today's dialect. The original one does not have this message."""
+
+WRITE_BYTES: Final = 64 << 10
+"""Replies are handed out in pieces of about this size, or one by one if they are larger: what the transport holds of a
+client that does not read is at most one reply more than its own buffer."""
+
+REPLIES: Final = 2048
+"""Replies that wait to leave and cost nothing, so that acknowledgements do not trouble the budgets; each further one is a request
+that waits."""
+
+READS: Final = 1024
+"""Reads of one connection that have no answer yet."""
 
 _REFUSED: Final = {
     Refusal.NO_SEGMENT: Kind.NO_SUCH_SEGMENT,
@@ -53,18 +86,20 @@ _REFUSED: Final = {
 class SegmentSession(ByteSession):
     """See `headrace_common.session.interface.Session`."""
 
-    def __init__(self, peer: Peer, limits: SessionLimits) -> None:
+    def __init__(self, peer: Peer, limits: LimitSettings, section: SegmentSection) -> None:
         self._peer = peer
         self._limits = limits
+        self._section = section
         self._first = b""
-        self._known: Dialect | None = None
+        self._dialect: Dialect = ORIGINAL
+        self._decoder: MessageParser[Any] | None = None  # until the dialect is known
         self._writers: dict[bytes, Writer] = {}
         self._waiting: deque[Request] = deque()  # for their turn
         self._under_way: deque[Request] = deque()  # to be asked
         self._waiting_bytes = 0
         self._tickets = itertools.count()
         self._ready: list[BlockFrame] = []
-        self._frames: dict[Ticket, tuple[Request, Run]] = {}  # not stored
+        self._frames: dict[Ticket, tuple[Request, Writer, Block]] = {}  # not stored
         self._questions: list[Question] = []
         self._asked: dict[Ticket, Request] = {}
         self._reads = 0  # without an answer
@@ -73,34 +108,49 @@ class SegmentSession(ByteSession):
         self._abandoned = False
         self._ending = False
 
-    @property
-    def _dialect(self) -> Dialect:
-        assert self._known is not None
-        return self._known
-
     # Requests
 
     @override
     def receive(self, data: bytes, now_ms: int) -> None:
-        if self._known is None:
+        if self._decoder is None:
             self._first += data
             if len(self._first) < len(HELLO):
                 return
             data, self._first = self._first, b""
-            if data.startswith(HELLO):
-                self._known = TodayDialect(self._limits, self._tickets)
-            else:
-                self._known = OriginalDialect(self._limits, self._tickets)
-        dialect = self._dialect
-        for said in dialect.decoder.receive(data):
+            self._dialect = TODAY if data.startswith(HELLO) else ORIGINAL
+            self._decoder = self._dialect.decoder(self._limits.frame_bytes)
+        for said in self._decoder.receive(data):
             try:
-                if (request := dialect.heard(said, self._reply)) is not None:
-                    request.received_ms = now_ms
+                asked = said if isinstance(said, Block) else self._heard(said)
+                if asked is not None:
+                    request = Request(asked, getattr(said, "request", 0), now_ms)
                     self._waiting.append(request)
                     self._waiting_bytes += request.cost
                     self._go_on()
             except ProtocolError as error:
-                raise dialect.decoder.fault(str(error), error.limit) from None
+                raise self._decoder.fault(str(error), error.limit) from None
+
+    def _heard(self, said: Any) -> Asks | None:
+        """Returns what a message asks for; None if that is done."""
+        if isinstance(said, Unsupported):
+            self._reply(today.OperationUnsupported(said.request, f"type {said.kind}"))
+        elif isinstance(said, today.KeepAlive | original.KeepAlive):
+            self._reply(said)
+        elif isinstance(said, today.Hello):
+            self._reply(today.Hello(NEWEST, OLDEST))
+            if said.high < OLDEST or said.low > NEWEST:
+                raise ProtocolError(f"wire versions {said.low} to {said.high}; {OLDEST} to {NEWEST} are spoken")
+        else:
+            return self._question(said, next(self._tickets))
+        return None
+
+    def _question(self, said: Any, ticket: Ticket) -> Asks:
+        if isinstance(said, today.SetupAppend | original.SetupAppend):
+            return OpenSession(ticket, said.segment, said.writer, self._dialect.numbering)
+        if isinstance(said, today.ReadSegment | original.ReadSegment):
+            length = min(max(said.length, self._dialect.least), self._section.reply_bytes)
+            return ReadBytes(ticket, said.segment, said.offset, length)
+        return (CreateSegment if isinstance(said, today.CreateSegment) else DescribeSegment)(ticket, said.segment)
 
     def _go_on(self) -> None:
         """Takes requests in their order, as long as they wait for no answer. Raises `ProtocolError`.
@@ -109,57 +159,58 @@ class SegmentSession(ByteSession):
         requests before it, since an acknowledgement does not name its segment.
         """
         while self._waiting:
-            asked = self._waiting[0].asked
-            writer = self._writers.get(asked.writer) if isinstance(asked, Setup | Block) else None
-            if writer is not None and writer.pending and (not writer.is_open or isinstance(asked, Setup)):
+            request = self._waiting[0]
+            asked = request.asked
+            writer = self._writers.get(asked.writer) if isinstance(asked, OpenSession | Block) else None
+            if writer is not None and writer.pending and (not writer.is_open or isinstance(asked, OpenSession)):
                 return
-            request = self._waiting.popleft()
+            self._waiting.popleft()
             self._waiting_bytes -= request.cost
-            if isinstance(asked, Setup):
-                self._set_up(request, asked, writer)
-            elif isinstance(asked, Block):
+            if isinstance(asked, Block):
                 self._append(request, asked, writer)
             else:
                 self._ask(request, asked)
 
-    def _ask(self, request: Request, question: OpenSession | AppendBlock | AboutSegment) -> None:
-        self._check_name(question.segment)
-        if isinstance(question, ReadBytes):
+    def _ask(self, request: Request, asked: Asks) -> None:
+        size = len(asked.segment.encode())
+        if not 0 < size <= self._section.name_bytes:
+            raise ProtocolError(f"a segment's name of {size} bytes; 1 to {self._section.name_bytes} are allowed")
+        if isinstance(asked, OpenSession):
+            if asked.writer not in self._writers and len(self._writers) >= self._section.connection_writers:
+                raise ProtocolError(f"more than {self._section.connection_writers} writers on one connection")
+            first, about = asked.numbering.first, envelope(self._peer, asked.segment)
+            request.writer = self._writers[asked.writer] = Writer(asked.writer, asked.segment, about, first, first)
+        elif isinstance(asked, ReadBytes):
             if self._reads >= READS:
                 raise ProtocolError(f"more than {READS} reads without an answer")
             self._reads += 1
-        request.question = question
+        request.question = asked
         self._under_way.append(request)
         self._release()
-
-    def _check_name(self, segment: str) -> None:
-        size = len(segment.encode())
-        if not 0 < size <= self._limits.segment_bytes:
-            raise ProtocolError(f"a segment's name of {size} bytes; 1 to {self._limits.segment_bytes} are allowed")
-
-    def _set_up(self, request: Request, asked: Setup, writer: Writer | None) -> None:
-        if writer is None and len(self._writers) >= self._limits.writers:
-            raise ProtocolError(f"more than {self._limits.writers} writers on one connection")
-        numbering, segment = self._dialect.numbering, asked.segment
-        about = envelope(self._peer, segment)
-        request.writer = Writer(asked.writer, segment, about, numbering.first, numbering.first)
-        self._writers[asked.writer] = request.writer
-        self._ask(request, OpenSession(next(self._tickets), segment, asked.writer, numbering))
 
     def _append(self, request: Request, block: Block, writer: Writer | None) -> None:
         if writer is None or not writer.is_open:
             raise ProtocolError("a block of a writer that is not set up")
-        run = self._dialect.run(writer, block, self._reply)
-        if run.after <= writer.level:
+        if block.before is None:
+            if block.after <= writer.sent:
+                self._reply(today.InvalidEventNumber(writer.id, block.request, "", block.after))
+                raise ProtocolError(f"event number {block.after} does not rise above {writer.sent}")
+            block.before = writer.sent
+        elif block.before != writer.sent < block.after:
+            raise ProtocolError(f"a block from {block.before} to {block.after}, but its writer is at {writer.sent}")
+        if block.after <= writer.level:
             self._acknowledge(writer, writer.level, request.number, 0)
-        elif run.after > writer.sent:  # else it is acknowledged when what is under way is stored
-            writer.sent = run.after
+        elif block.after > writer.sent:  # else it is acknowledged when what is under way is stored
+            writer.sent = block.after
             writer.pending += 1
             request.writer = writer
             self._under_way.append(request)
-            frame = BlockFrame(run, request.received_ms, writer.envelope, self._limits.event_bytes)
+            frame = BlockFrame(
+                writer.segment, block, self._dialect.numbering, request.received_ms, writer.envelope,
+                self._limits.event_bytes,
+            )  # fmt: skip
             frame.ticket = next(self._tickets)
-            self._frames[frame.ticket] = request, run
+            self._frames[frame.ticket] = request, writer, block
             self._ready.append(frame)
 
     def _release(self) -> None:
@@ -174,11 +225,11 @@ class SegmentSession(ByteSession):
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         if not whole:
             return
-        request, run = self._frames.pop(ticket)
+        request, writer, block = self._frames.pop(ticket)
         if not self._abandoned:
-            request.question = AppendBlock(
-                next(self._tickets), run.segment, run.writer, run.before, run.after, run.data
-            )
+            assert block.before is not None
+            record = records.Block(writer.id, block.before, block.after, block.data)
+            request.question = AppendBlock(next(self._tickets), writer.segment, record)
             self._release()
 
     @override
@@ -210,34 +261,37 @@ class SegmentSession(ByteSession):
                 raise
 
     def _hear(self, request: Request, answer: object) -> None:
-        question, writer, number = request.question, request.writer, request.number
+        question, writer = request.question, request.writer
         assert question is not None
-        if isinstance(answer, Opened):
+        if isinstance(answer, Appended):
+            assert writer is not None
+            self._acknowledge(writer, answer.level, request.number, answer.length)
+        elif isinstance(answer, Opened):
             assert writer is not None
             writer.level = writer.sent = answer.level
             writer.is_open = True
-            self._say(Kind.APPEND_SETUP, question.segment, number, writer=writer.id, level=answer.level)
-        elif isinstance(answer, Appended):
-            assert writer is not None
-            self._acknowledge(writer, answer.level, number, answer.length)
-        elif isinstance(answer, Refused):
+            self._say(Kind.APPEND_SETUP, request, writer=writer.id, level=answer.level)
+        elif isinstance(answer, BytesRead):
+            assert isinstance(question, ReadBytes)
+            self._say(
+                Kind.SEGMENT_READ, request, offset=question.offset, at_tail=answer.at_tail, end_of_segment=False,
+                flags=original.AT_TAIL * answer.at_tail, data=answer.data,
+            )  # fmt: skip
+        elif isinstance(answer, Segment):
+            self._say(
+                Kind.SEGMENT_INFO, request, exists=True, sealed=False, deleted=False, modified=answer.modified,
+                length=answer.length, start=answer.start,
+            )  # fmt: skip
+        elif isinstance(answer, Created):
+            self._say(Kind.SEGMENT_CREATED, request)
+        else:
+            assert isinstance(answer, Refused)
             if answer.why in (Refusal.SEGMENTS, Refusal.WRITERS):
                 raise ProtocolError(f"{type(question).__name__} exceeds {answer.why.value}", limit=answer.why.value)
             if answer.why not in _REFUSED:
                 raise ProtocolError(f"an append is refused: {answer.why.value}")
             offset = question.offset if isinstance(question, ReadBytes) else -1
-            self._say(_REFUSED[answer.why], question.segment, number, start=answer.start, offset=offset)
-        elif isinstance(answer, Created):
-            self._say(Kind.SEGMENT_CREATED, question.segment, number)
-        elif isinstance(answer, Segment):
-            self._say(
-                Kind.SEGMENT_INFO, question.segment, number, exists=True, sealed=False, deleted=False,
-                modified=answer.modified, length=answer.length, start=answer.start,
-            )  # fmt: skip
-        else:
-            assert isinstance(answer, BytesRead)
-            assert isinstance(question, ReadBytes)
-            self._reply(self._dialect.read(question, number, answer))
+            self._say(_REFUSED[answer.why], request, start=answer.start, offset=offset)
 
     def _acknowledge(self, writer: Writer, level: int, request: int, length: int) -> None:
         """Successive levels of one writer make one reply."""
@@ -252,8 +306,10 @@ class SegmentSession(ByteSession):
             )
         )
 
-    def _say(self, kind: Kind, segment: str, number: int, **fields: Any) -> None:
-        self._reply(self._dialect.messages.make(kind, segment=segment, request=number, **fields))
+    def _say(self, kind: Kind, request: Request, **fields: Any) -> None:
+        assert request.question is not None
+        about = {"segment": request.question.segment, "request": request.number}
+        self._reply(self._dialect.messages.make(kind, **about, **fields))
 
     def _reply(self, message: Any) -> None:
         """A KeepAlive costs what it echoes until it leaves; what is read of segments, the service counts."""
@@ -295,12 +351,12 @@ class SegmentSession(ByteSession):
     def eof(self) -> None:
         if self._first:
             raise ProtocolError("the stream ends inside its first message", offset=0, sample=self._first)
-        if self._known is not None and self._known.decoder.partial_bytes():
-            raise self._known.decoder.fault("the stream ends inside a message or a block")
+        if self._decoder is not None and self._decoder.partial_bytes():
+            raise self._decoder.fault("the stream ends inside a message or a block")
 
     @override
     def status(self) -> Status:
-        decoder = None if self._known is None else self._known.decoder
+        decoder = self._decoder
         partial_bytes = len(self._first) if decoder is None else decoder.partial_bytes()
         return Status(
             partial_bytes=partial_bytes,

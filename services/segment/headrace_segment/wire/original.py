@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from headrace_segment.wire.codes import HEADER, MAX_BODY, Kind
 from headrace_segment.wire.layout import BYTE, I32, I64, REST, TEXT, UUID, Table
-from headrace_segment.wire.parser import MessageParser
+from headrace_segment.wire.parser import Block, MessageParser
 
 AT_TAIL: Final = 0x80
 BEGIN_BYTES: Final = 28
@@ -58,16 +58,6 @@ NoSuchSegment = _row(Kind.NO_SUCH_SEGMENT, "NoSuchSegment", segment=TEXT)
 SegmentIsTruncated = _row(Kind.SEGMENT_IS_TRUNCATED, "SegmentIsTruncated", segment=TEXT, start=I64)
 
 
-@dataclass(frozen=True, slots=True)
-class CompleteBlock:
-    """A complete block: `data` are its whole Event messages, `events` their number; `offset` is its writer's before them."""
-
-    writer: bytes
-    offset: int
-    data: bytes
-    events: int
-
-
 _PART: Final = {Kind.PARTIAL_MESSAGE, Kind.KEEP_ALIVE}
 _OUTSIDE: Final = {Kind.SETUP_APPEND, Kind.READ_SEGMENT, Kind.BEGIN_APPEND_BLOCK} | _PART
 _INSIDE: Final = {Kind.EVENT, Kind.PADDING, Kind.END_APPEND_BLOCK} | _PART
@@ -82,7 +72,7 @@ class _Parts:
 
 
 class OriginalDecoder(MessageParser[Any]):
-    """`frame_bytes` also bounds a message that came in parts. Yields requests, and CompleteBlock."""
+    """`frame_bytes` also bounds a message that came in parts. Yields requests, and Block."""
 
     @override
     def messages(self) -> Steps:
@@ -154,7 +144,7 @@ class OriginalDecoder(MessageParser[Any]):
             self.held = len(data) + (0 if parts is None else len(parts.data))
         if len(data) != end.length:
             raise ProtocolError(f"a block of {len(data)} bytes that ends as one of {end.length}")
-        yield CompleteBlock(begin.writer, begin.offset, bytes(data), events)
+        yield Block(begin.writer, begin.offset, end.offset, bytes(data), events)
 
     def _next_inside(self, parts: _Parts | None, end: Any) -> Generator[int, bytes, tuple[int, int]]:
         if end is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Generator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headrace_common.operations.errors import ProtocolError
@@ -13,6 +14,21 @@ from headrace_segment.wire.codes import FRAME_BYTES, HEADER, MAX_BODY
 from headrace_segment.wire.layout import Table
 
 R = TypeVar("R")
+
+
+@dataclass(slots=True)  # not frozen: one for each block
+class Block:
+    """Whole Event messages, `events` of them as the client says, that bring their writer from one level to another.
+
+    `before`: None in today's dialect, which tells only the level after them. `request`: 0 in the original one.
+    """
+
+    writer: bytes
+    before: int | None
+    after: int
+    data: bytes
+    events: int
+    request: int = 0
 
 
 class MessageParser(Parser[R]):

@@ -16,7 +16,7 @@ from typing_extensions import override
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.messages import MESSAGES
-from headrace_segment.wire.parser import MessageParser
+from headrace_segment.wire.parser import Block, MessageParser
 
 OLDEST: Final = 5
 NEWEST: Final = 17
@@ -24,17 +24,6 @@ _REQUEST: Final = 8
 
 _END: Final = struct.Struct(">16sii")  # an AppendBlockEnd: writer, whole bytes, size of the data
 _BEHIND: Final = struct.Struct(">iqq")  # and after the data: events, level, request
-
-
-@dataclass(slots=True)  # not frozen: one for each block
-class Append:
-    """Whole events of a writer, which end at event number `level`."""
-
-    writer: bytes
-    data: bytes
-    events: int
-    level: int
-    request: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +42,11 @@ _SERVED: Final = {
     Kind.GET_SEGMENT_INFO,
     Kind.CREATE_SEGMENT,
 }
-REPLIES: Final = frozenset({each for each in Kind if each in MESSAGES} - _SERVED - {Kind.END_APPEND_BLOCK})
-"""Messages that only a server sends."""
-
-_NEVER_ALONE: Final = {Kind.EVENT, Kind.PARTIAL_MESSAGE} | REPLIES
+_NEVER_ALONE: Final = {Kind.EVENT, Kind.PARTIAL_MESSAGE}
 
 
 class TodayDecoder(MessageParser[Any]):
-    """Decodes the requests of a client of wire versions 5 to 17: messages, Append and Unsupported."""
+    """Decodes the requests of a client of wire versions 5 to 17: messages, Block and Unsupported."""
 
     @override
     def messages(self) -> Steps:
@@ -92,7 +78,7 @@ class TodayDecoder(MessageParser[Any]):
             number = body[-_REQUEST:] if kind in _NUMBERED_LAST else body[:_REQUEST]
             yield Unsupported(int.from_bytes(number, "big", signed=True) if len(body) >= _REQUEST else 0, kind)
 
-    def _append(self, end: tuple[bytes, int, bytes, int, int, int], block: bytes | None) -> Append:
+    def _append(self, end: tuple[bytes, int, bytes, int, int, int], block: bytes | None) -> Block:
         """Returns a block. Without an AppendBlock all of it is in the end's data, and its number of whole bytes is ignored:
         Pravega's Java client writes 0 there, its Rust client (and so Python's) the length of the data; the segment store
         ignores it (AppendDecoder).
@@ -110,7 +96,9 @@ class TodayDecoder(MessageParser[Any]):
                 content = content[:whole_bytes] + _partial(content[whole_bytes:])
             data = content + data
         self._fits(len(data), "a block")
-        return Append(writer, data, events, level, request)
+        if not data:
+            raise ProtocolError("a block without data")
+        return Block(writer, None, level, data, events, request)
 
 
 _NUMBERED_LAST: Final = {5, 89}
