@@ -168,7 +168,7 @@ def _turns(sent: Sent, turns: Sequence[int] = (), **limits: Any) -> logjam.Drive
 
 def _of_turns(found: logjam.Driven) -> Any:
     parts = sorted(repr(without_chance(part)) for part in found.flat)  # streams do not wait for each other
-    return parts, found.replies, found.ignored, found.session.status().partial_bytes
+    return parts, found.replies
 
 
 def _devices() -> Sent:

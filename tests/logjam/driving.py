@@ -44,7 +44,6 @@ class Driven:
     parts: list[list[Seen | Reject]] = field(default_factory=list)
     replies: list[tuple[bytes, ...]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
 
     def send(self, *messages: Sequence[bytes], route: bytes = ROUTE) -> list[Frame]:
         """Messages that are read together: the frames that they make."""
@@ -73,16 +72,14 @@ class Driven:
 
 def driven(*, answers: bool = True, publish: Publish | None = None, **limits: Any) -> Driven:
     said: list[str] = []
-    ignored: list[str] = []
     session = ProducerSession(
         with_constants(LogjamLimits, limits)(**limits),
         answers=answers,
         host=HOST,
         said=said.append,
-        ignored=ignored.append,
         publish=publish,
     )
-    return Driven(session, said=said, ignored=ignored)
+    return Driven(session, said=said)
 
 
 def drive(*messages: Sequence[bytes], answers: bool = True, **limits: Any) -> Driven:

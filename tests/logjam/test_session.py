@@ -87,6 +87,6 @@ def test_whatever_comes_is_stored_in_whatever_order_nothing_is_left_of_it(answer
         found.hear()
         asked = sum(answers and message[:1] == [b""] for message in messages)
         assert len(found.replies) == asked or (lost and len(found.replies) < asked)
-        pings = sum(reply[2] == b"200 OK" for reply in found.replies)
-        assert len(found.flat) + len(found.ignored) + pings == len(messages) or lost
+        pings = sum(b"ping" in message[:2] for message in messages)
+        assert len(found.flat) + pings >= len(messages) or lost
         assert found.session._questions == {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Callable
 
 import pytest
 import snappy
@@ -20,8 +19,6 @@ from headrace_logjam.wire import (
     decode_meta,
     encode_meta,
     inflate,
-    is_app_env,
-    is_topic,
     read_request,
     read_unanswered,
 )
@@ -49,23 +46,6 @@ METHODS = list(BodyCompression)
 def test_broken_meta(frame: bytes, problem: str) -> None:
     with pytest.raises(ProtocolError, match=problem):
         decode_meta(frame)
-
-
-@pytest.mark.parametrize(
-    ("judge", "frame", "is_one"),
-    [
-        (is_app_env, b"my-app-2-prod", True),
-        (is_app_env, b"a b\x7f-", True),
-        (is_app_env, b"app-\x1f", False),
-        (is_topic, b"javascript.shop.production", True),
-        (is_topic, b"frontend.page.shop.production", True),
-        (is_topic, b"frontend.ajax.shop.production", True),
-        (is_topic, b"frontend.webvitals.shop.production", False),
-    ],
-)
-def test_names(judge: Callable[[bytes], bool], frame: bytes, is_one: bool) -> None:
-    """`tests.fuzz.truth.logjam` has the rest."""
-    assert judge(frame) is is_one
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -127,6 +107,13 @@ GOOD = [b"a-b", b"logs.a.b", b"{}", encode_meta(Meta())]
         ([b"ab", *GOOD[1:]], "no app-env: 'ab'"),
         ([b"a-b", b"other", *GOOD[2:]], "unknown topic: 'other'"),
         ([b"heartbeat", b"tcp://here:9606", *GOOD[2:]], "no app-env: 'heartbeat'"),
+        ([b"app-\x1f", *GOOD[1:]], "no app-env: 'app-\\x1f'"),
+        ([b"a b\x7f-", *GOOD[1:]], ""),
+        *(
+            ([b"a-b", b"%b.shop" % topic, *GOOD[2:]], "")
+            for topic in (b"javascript", b"frontend.page", b"frontend.ajax")
+        ),
+        ([b"a-b", b"frontend.webvitals", *GOOD[2:]], "unknown topic: 'frontend.webvitals'"),
     ],
 )
 @pytest.mark.parametrize("asks", [True, False])

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-import headrace_logjam.access
-import headrace_logjam.peers
 import headrace_logjam.sockets
 import zmq
 from headrace_logjam.devices import endpoints
@@ -353,8 +351,8 @@ def in_place(world: Any) -> Iterator[None]:
         (zmq, "Context", lambda: Context(OWNER.get())),
         (headrace_logjam.sockets, "bound_socket", world.network.bound),
         (headrace_logjam.sockets, "address_of", lambda _: "simulated"),
-        (headrace_logjam.access, "Access", Access),
-        (headrace_logjam.peers, "Doors", Doors),
+        (headrace_logjam.sockets, "Access", Access),
+        (headrace_logjam.sockets, "Doors", Doors),
         (endpoints, "monitor", lambda context, opened, *_: Monitor(opened)),
     ):
         yield

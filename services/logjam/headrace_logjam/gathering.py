@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Event, Reject
@@ -25,7 +24,9 @@ PASSING: Final = frozenset((Reason.OVERSIZED, Reason.TOO_DEEP))
 
 @dataclass(eq=False)
 class MessagesFrame(Frame):
-    """Messages of one application. Part i is item i: of a message, or an event that is made already."""
+    """Messages of one application, of which all ask for an answer, or none does. Part i is item i: of a message, or an event that
+    is made already.
+    """
 
     ticket: Ticket
     received_ms: int
@@ -37,6 +38,11 @@ class MessagesFrame(Frame):
     size: int = 0
     refused: set[int] = field(default_factory=set)
     """The messages that can never be events, as far as their parts have been made."""
+
+    @property
+    def messages(self) -> list[LogjamMessage]:
+        """Returns the items that are messages: of producers all."""
+        return [item for item in self.items if isinstance(item, LogjamMessage)]
 
     @override
     def runs(self) -> Iterator[Run]:
@@ -51,35 +57,31 @@ class MessagesFrame(Frame):
 
     @override
     def spoiled(self, detail: str) -> Reject:
-        return self.maker.spoiled([item for item in self.items if isinstance(item, LogjamMessage)], detail)
+        return self.maker.spoiled(self.messages, detail)
 
 
-F = TypeVar("F", bound=MessagesFrame)
-
-
-class GatheringSession(MessageSession, Generic[F]):
+class GatheringSession(MessageSession):
     """See `headrace_common.session.interface.MessageSession`."""
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: bytes, maker: RecordMaker) -> None:
+        """`endpoint`: the beginning of ordering keys."""
+        self._endpoint = endpoint
+        self._maker = maker
         self._tickets = itertools.count()
-        self._gathered: dict[Ticket, F] = {}
-        self._open: dict[bytes, F] = {}  # of the gathered, the last of each key
-        self._pending: dict[Ticket, F] = {}
+        self._gathered: dict[Ticket, MessagesFrame] = {}
+        self._open: dict[bytes, MessagesFrame] = {}  # of the gathered, the last of each key
+        self._pending: dict[Ticket, MessagesFrame] = {}
 
-    @abstractmethod
-    def new_frame(self, ticket: Ticket, received_ms: int, message: LogjamMessage) -> F:
-        """Returns the frame that this message begins, without it."""
-
-    def gather(self, message: LogjamMessage, received: Message, now_ms: int, *before: Event) -> F:
+    def gather(self, message: LogjamMessage, received: Message, now_ms: int, *before: Event) -> None:
         """Adds a message to the frame of its application, behind the events `before`."""
-        key = message.key
+        key, asks = message.key, message.asks
         frame = self._open.get(key)
-        if frame is None or frame.acknowledged is not message.asks:
-            frame = self._open[key] = self.new_frame(next(self._tickets), now_ms, message)
-            self._gathered[frame.ticket] = frame
+        if frame is None or frame.acknowledged is not asks:
+            ticket = next(self._tickets)
+            frame = MessagesFrame(ticket, now_ms, self._maker, b"%b/%b" % (self._endpoint, key), asks, not asks)
+            self._open[key] = self._gathered[ticket] = frame
         frame.items += (*before, message)
         frame.size += received.size + OVERHEAD
-        return frame
 
     @override
     def frames(self) -> Iterator[Frame]:

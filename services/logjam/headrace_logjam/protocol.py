@@ -14,31 +14,13 @@ if TYPE_CHECKING:
 
 
 def build(runtime: Runtime[LogjamSettings]) -> Parts:
-    """Makes a socket that answers; one that does not and one that publishes, unless their ports are 0; and the endpoints."""
-    import zmq
-    from headrace_common.operations.networks import networks
+    """Makes the sockets."""
     from headrace_common.service.parts import Parts
 
-    from headrace_logjam.access import Access, Context, CurvePair
-    from headrace_logjam.devices.endpoints import Subscription
-    from headrace_logjam.peers import Doors
-    from headrace_logjam.sockets import BoundSocket, ProducerSocket, PubSocket, SharedState, Sockets
+    from headrace_logjam.sockets import Sockets
 
-    settings, logjam, metrics = runtime.settings, runtime.settings.logjam, LogjamMetrics(runtime.metrics)
-    context: Context = zmq.Context()
-    access = Access(context, networks(logjam.allow), logjam.curve_clients)
-    keys = CurvePair.of(logjam.curve_secret_key.get_secret_value())
-    doors = Doors(context, runtime.receiver, metrics)
-    around = SharedState(runtime, metrics, context, doors, access, keys if logjam.curve_clients else None)
-    pub = PubSocket(around) if logjam.pub_port else None
-    sockets: list[BoundSocket] = [ProducerSocket(around, settings.listen.port or PORT, pub, answers=True)]
-    if logjam.pull_port:
-        sockets.append(ProducerSocket(around, logjam.pull_port, pub, answers=False))
-    if pub is not None:
-        sockets.append(pub)
-    endpoints = logjam.endpoints.items()
-    subscriptions = [Subscription(runtime, metrics, context, keys, *each) for each in endpoints]
-    return Parts(sockets, Sockets(around, sockets, subscriptions))
+    sockets = Sockets(runtime)
+    return Parts(sockets.listeners, sockets)
 
 
 PROTOCOL: Final = Protocol(

@@ -19,47 +19,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from headrace_common.session.interface import Message, Reply, Ticket
 from typing_extensions import override
 
 from headrace_logjam.events import ProducerMaker
-from headrace_logjam.gathering import GatheringSession, MessagesFrame
+from headrace_logjam.gathering import GatheringSession
 from headrace_logjam.settings import LogjamLimits
-from headrace_logjam.wire import (
-    ACCEPTED,
-    PING,
-    PONG,
-    REFUSED,
-    BodyLimits,
-    LogjamMessage,
-    read_request,
-    read_unanswered,
-)
-
-ENDPOINT: Final = b"producers"
-"""The beginning of the ordering keys of producers' messages."""
+from headrace_logjam.wire import ACCEPTED, PING, PONG, REFUSED, BodyLimits, LogjamMessage, read_request, read_unanswered
 
 SAID: Final = {ACCEPTED: "accepted", REFUSED: "refused", PONG: "ping"}
 """The labels of answers."""
-
-
-@dataclass(slots=True, eq=False)
-class _Question:
-    """A message whose sender waits. `answer`: None until it is known."""
-
-    route: bytes
-    name: bytes
-    answer: bytes | None = None
-
-
-@dataclass(eq=False)
-class ProducersFrame(MessagesFrame):
-    """Messages that all ask for an answer, or none does."""
-
-    questions: list[_Question] = field(default_factory=list)
 
 
 def limits_of(limits: LogjamLimits) -> BodyLimits:
@@ -67,7 +38,7 @@ def limits_of(limits: LogjamLimits) -> BodyLimits:
     return BodyLimits(min(limits.event_bytes, limits.inflated_bytes), limits.ratio, limits.depth)
 
 
-class ProducerSession(GatheringSession[ProducersFrame]):
+class ProducerSession(GatheringSession):
     """See `headrace_common.session.interface.MessageSession`. `host`: in the answer to a ping; `said` is called with each
     answer that leaves.
     """
@@ -79,20 +50,17 @@ class ProducerSession(GatheringSession[ProducersFrame]):
         answers: bool,
         host: bytes = b"",
         said: Callable[[str], None] = lambda answer: None,
-        ignored: Callable[[str], None] = lambda kind: None,
         publish: Callable[[Sequence[bytes], int], None] | None = None,
     ) -> None:
         """`answers`: the socket can answer.
         `publish`: takes the four frames of each message that is stored and not refused, and when it came (Unix time, ms).
         """
-        super().__init__()
-        self._maker = ProducerMaker(limits_of(limits))
-        self._answers = answers
+        super().__init__(b"producers", ProducerMaker(limits_of(limits)))
+        self._read = read_request if answers else read_unanswered
         self._host = host
         self._said = said
-        self._ignored = ignored
         self._publish = publish
-        self._questions: dict[bytes, deque[_Question]] = {}  # by route
+        self._questions: dict[bytes, deque[LogjamMessage]] = {}  # by route
         self._due: deque[bytes] = deque()  # routes that may be answered
 
     # What decides that an answer may leave
@@ -102,21 +70,21 @@ class ProducerSession(GatheringSession[ProducersFrame]):
         if not whole:
             return
         frame = self._pending.pop(ticket)
-        for index, message in enumerate(frame.items):
+        for index, message in enumerate(frame.messages):
             refused = index in frame.refused
-            if self._publish is not None and isinstance(message, LogjamMessage) and not (refused or message.problem):
+            if self._publish is not None and not (refused or message.problem):
                 self._publish(message.frames, frame.received_ms)
-            if frame.acknowledged:
-                question = frame.questions[index]
-                question.answer = REFUSED if refused else ACCEPTED
-                self._due.append(question.route)
+            if message.asks:
+                message.answer = message.name, REFUSED if refused else ACCEPTED
+                message.frames = ()  # it may wait for those before it
+                self._due.append(message.route)
 
     @override
     def abandon(self, ticket: Ticket) -> None:
         """Leaves the frame's questions, and all later ones of their routes, without an answer."""
-        for question in self._pending.pop(ticket).questions:
-            if question in self._questions.get(question.route, ()):  # else its route has begun again
-                del self._questions[question.route]
+        for message in self._pending.pop(ticket).messages:
+            if message in self._questions.get(message.route, ()):  # else its route has begun again
+                del self._questions[message.route]
 
     @override
     def outgoing(self) -> Reply | None:
@@ -124,10 +92,9 @@ class ProducerSession(GatheringSession[ProducersFrame]):
             route = self._due[0]
             questions = self._questions.get(route)
             if questions and (answer := questions[0].answer) is not None:
-                question = questions.popleft()
-                self._said(SAID[answer])
-                more = (self._host,) if answer is PONG else ()
-                return Reply(route, (question.name, answer, *more))
+                questions.popleft()
+                self._said(SAID[answer[1]])
+                return Reply(route, answer)
             self._due.popleft()
             if questions is not None and not questions:
                 del self._questions[route]
@@ -137,23 +104,12 @@ class ProducerSession(GatheringSession[ProducersFrame]):
 
     @override
     def receive(self, message: Message, now_ms: int) -> None:
-        request = (read_request if self._answers else read_unanswered)(message.parts, message.address)
+        request = self._read(message.parts, message.address)
+        if request.asks:
+            request.route = message.route
+            self._questions.setdefault(message.route, deque()).append(request)
         if not request.ping:
-            frame = self.gather(request, message, now_ms)
-            if request.asks:
-                frame.questions.append(self._ask(message.route, request.name))
+            self.gather(request, message, now_ms)
         elif request.asks:
-            self._ask(message.route, PING).answer = PONG
+            request.answer = PING, PONG, self._host
             self._due.append(message.route)
-        else:
-            self._ignored(PING.decode())
-
-    def _ask(self, route: bytes, name: bytes) -> _Question:
-        question = _Question(route, name)
-        self._questions.setdefault(route, deque()).append(question)
-        return question
-
-    @override
-    def new_frame(self, ticket: Ticket, received_ms: int, message: LogjamMessage) -> ProducersFrame:
-        ordering_key = b"%b/%b" % (ENDPOINT, message.key)
-        return ProducersFrame(ticket, received_ms, self._maker, ordering_key, message.asks, not message.asks)

@@ -7,13 +7,13 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import zmq
 from headrace_common.connection.messages import MessageConnection
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.networks import networks
 from headrace_common.operations.sockets import address_of, bound_socket
 from headrace_common.operations.tasks import own_name
 from headrace_common.service.parts import OwnParts, Runtime
@@ -27,8 +27,7 @@ from headrace_logjam.peers import Doors, ReceivedMessage
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import SAID, ProducerSession
-from headrace_logjam.settings import LogjamSettings
-from headrace_logjam.wire import PING
+from headrace_logjam.settings import PORT, LogjamSettings
 
 BACKLOG: Final = 1024
 LINGER_MS: Final = 1000
@@ -48,31 +47,70 @@ LAST_READING: Final = 2.0
 """Seconds that a stopping service still reads."""
 
 
-Heard = Callable[[Sequence[ReceivedMessage]], None]
+class Sockets(OwnParts):
+    """All sockets: one that answers; one that does not and one that publishes, unless their ports are 0; and the endpoints'.
 
+    Opens access, connects to the devices, and ends ZeroMQ when nothing is left to answer or to store.
+    """
 
-@dataclass(frozen=True)
-class SharedState:
-    """State that all sockets share. `curve`: the keys with which they speak CURVE; None: they do not. `opened`: producers'."""
+    def __init__(self, runtime: Runtime[LogjamSettings]) -> None:
+        self.runtime = runtime
+        self.settings = runtime.settings
+        self.metrics = LogjamMetrics(runtime.metrics)
+        self.context: Context = zmq.Context()
+        self.opened: list[MessageConnection] = []
+        """Those of producers."""
+        logjam = self.settings.logjam
+        self.keys = CurvePair.of(logjam.curve_secret_key.get_secret_value())
+        self.access = Access(self.context, networks(logjam.allow), logjam.curve_clients)
+        self.doors = Doors(self.context, runtime.receiver, self.metrics)
+        pub = PubSocket(self) if logjam.pub_port else None
+        self.listeners: list[BoundSocket] = [ProducerSocket(self, self.settings.listen.port or PORT, pub, answers=True)]
+        if logjam.pull_port:
+            self.listeners.append(ProducerSocket(self, logjam.pull_port, pub, answers=False))
+        if pub is not None:
+            self.listeners.append(pub)
+        lost = self.metrics.lost_messages
+        self._subscriptions = [
+            Subscription(runtime, lost.labels(name).inc, self.context, self.keys, name, address)
+            for name, address in logjam.endpoints.items()
+        ]
 
-    runtime: Runtime[LogjamSettings]
-    metrics: LogjamMetrics
-    context: Context
-    doors: Doors
-    access: Access
-    curve: CurvePair | None
-    opened: list[MessageConnection] = field(default_factory=list)
+    @override
+    async def start(self) -> None:
+        logjam = self.settings.logjam
+        if not (logjam.allow or logjam.curve_clients):
+            self.runtime.log.warning(
+                "any host that reaches the ports may connect", set="LOGJAM__ALLOW, or LOGJAM__CURVE_CLIENTS"
+            )
+        self.access.start()
+        self.runtime.tasks.start(self.doors.watch(), "peers")
+        for each in self._subscriptions:
+            each.start()
 
-    @property
-    def settings(self) -> LogjamSettings:
-        """The service's settings."""
-        return self.runtime.settings
+    async def read_last(self) -> None:
+        """Takes no more clients on any socket, and reads what those that are there have sent. Later calls do nothing."""
+        if self.opened and not self.access.stopping:
+            self.access.stopping = True  # libzmq would end all connections with the address
+            for connection in self.opened:
+                connection.read_all()
+            await asyncio.sleep(LAST_READING)
+
+    @override
+    async def stop(self) -> None:
+        for bound in self.listeners:
+            bound.end()
+        for each in self._subscriptions:
+            each.end()
+        self.doors.close()
+        self.access.stop()
+        await asyncio.to_thread(self.context.term)
 
 
 class BoundSocket(Endpoint):
     """A socket that clients connect to. It takes its address early and listens when Kafka is there."""
 
-    def __init__(self, around: SharedState, port: int, setting: str) -> None:
+    def __init__(self, around: Sockets, port: int, setting: str) -> None:
         self._around = around
         self._port = port
         self._setting = setting
@@ -83,10 +121,12 @@ class BoundSocket(Endpoint):
         self._bound = bound_socket(self._around.settings.listen.host, self._port, self._setting)
         return address_of(self._bound)
 
-    def listen(self, kind: int, options: Mapping[int, int]) -> tuple[zmq.Socket[bytes], Heard]:
+    def listen(
+        self, kind: int, options: Mapping[int, int]
+    ) -> tuple[zmq.Socket[bytes], Callable[[Sequence[ReceivedMessage]], None]]:
         """Returns the socket, and what must be told of each message that is read of it. Raises `ConfigError`."""
         assert self._bound is not None
-        around = self._around
+        around, limits = self._around, self._around.settings.limits
         address = address_of(self._bound)
         try:
             self._bound.listen(BACKLOG)
@@ -94,16 +134,16 @@ class BoundSocket(Endpoint):
             raise ConfigError(f"{address}: {error.strerror or error}") from error
         made = around.context.socket(kind)
         for option, value in {
-            zmq.MAXMSGSIZE: around.settings.limits.frame_bytes,
+            zmq.MAXMSGSIZE: limits.frame_bytes,
             zmq.LINGER: LINGER_MS,
-            zmq.HANDSHAKE_IVL: int(around.settings.limits.handshake_time * 1000),
+            zmq.HANDSHAKE_IVL: int(limits.handshake_time * 1000),
             **ALIVE,
             zmq.IPV6: int(self._bound.family == socket.AF_INET6),
             **options,
         }.items():
             made.setsockopt(option, value)
-        if around.curve is not None:
-            around.curve.serve(made)
+        if around.settings.logjam.curve_clients:
+            around.keys.serve(made)
         made.setsockopt(zmq.ZAP_DOMAIN, DOMAIN.encode())
         heard = around.doors.guard(made, self.name)
         made.setsockopt(zmq.USE_FD, self._bound.detach())
@@ -126,7 +166,7 @@ class PubSocket(BoundSocket):
 
     name = "pub"
 
-    def __init__(self, around: SharedState) -> None:
+    def __init__(self, around: Sockets) -> None:
         settings = around.settings.logjam
         super().__init__(around, settings.pub_port, "LOGJAM__PUB_PORT")
         address = settings.pub_address or f"tcp://{own_name()}:{settings.pub_port}"
@@ -162,36 +202,28 @@ class PubSocket(BoundSocket):
 class ProducerSocket(BoundSocket):
     """A socket that producers connect to. `answers`: they can be answered. `pub`: publishes their messages."""
 
-    def __init__(self, around: SharedState, port: int, pub: PubSocket | None, *, answers: bool) -> None:
+    def __init__(self, around: Sockets, port: int, pub: PubSocket | None, *, answers: bool) -> None:
         super().__init__(around, port, "LISTEN" if answers else "LOGJAM__PULL_PORT")
         self.name = "listen" if answers else "pull"
-        self.answers = answers
-        ignored = around.runtime.metrics.messages_ignored
-        ignored.labels(PING.decode())
-        self._ignored = lambda what: ignored.labels(what).inc()
-        self._read = ReadSocket(
-            routed=answers,
-            named="Peer-Address" if around.curve is None else "User-Id",
-            most=around.settings.limits.frame_bytes,
-        )
+        self._answers = answers
+        named = "User-Id" if around.settings.logjam.curve_clients else "Peer-Address"
+        self._read = ReadSocket(routed=answers, named=named, most=around.settings.limits.frame_bytes)
         self._publish = None if pub is None else pub.publish
 
     @override
     def start(self) -> None:
         runtime, settings = self._around.runtime, self._around.settings
         marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
-        made, self._read.heard = self.listen(zmq.ROUTER if self.answers else zmq.PULL, marks)
+        made, self._read.heard = self.listen(zmq.ROUTER if self._answers else zmq.PULL, marks)
         counted = {answer: self._around.metrics.answers.labels(answer) for answer in SAID.values()}
         session = ProducerSession(
             settings.limits,
-            answers=self.answers,
+            answers=self._answers,
             host=own_name().encode(),
             said=lambda answer: counted[answer].inc(),
-            ignored=self._ignored,
             publish=self._publish,
         )
-        peer = Peer(self.name, 0, self.name)
-        connection = MessageConnection(runtime.receiver, peer, session, self._read, AHEAD)
+        connection = MessageConnection(runtime.receiver, Peer(self.name, 0, self.name), session, self._read, AHEAD)
         self._read.open(made, connection)
         self._around.opened.append(connection)
         runtime.tasks.start(self._serve(connection), self.name)
@@ -201,48 +233,9 @@ class ProducerSocket(BoundSocket):
 
     @override
     async def close(self) -> None:
-        """Takes no more clients on any socket, and reads what those that are there have sent."""
         await super().close()
-        around = self._around
-        if around.opened and not around.access.stopping:
-            around.access.stopping = True  # libzmq would end all connections with the address
-            for connection in around.opened:
-                connection.read_all()
-            await asyncio.sleep(LAST_READING)
+        await self._around.read_last()
 
     @override
     def end(self) -> None:
         self._read.end()
-
-
-class Sockets(OwnParts):
-    """Opens access, connects to the devices, and ends ZeroMQ when nothing is left to answer or to store."""
-
-    def __init__(
-        self, around: SharedState, sockets: Sequence[BoundSocket], subscriptions: Sequence[Subscription]
-    ) -> None:
-        self._around = around
-        self._sockets = sockets
-        self._subscriptions = subscriptions
-
-    @override
-    async def start(self) -> None:
-        settings = self._around.settings.logjam
-        if not (settings.allow or settings.curve_clients):
-            self._around.runtime.log.warning(
-                "any host that reaches the ports may connect", set="LOGJAM__ALLOW, or LOGJAM__CURVE_CLIENTS"
-            )
-        self._around.access.start()
-        self._around.runtime.tasks.start(self._around.doors.watch(), "peers")
-        for each in self._subscriptions:
-            each.start()
-
-    @override
-    async def stop(self) -> None:
-        for bound in self._sockets:
-            bound.end()
-        for subscription in self._subscriptions:
-            subscription.end()
-        self._around.doors.close()
-        self._around.access.stop()
-        await asyncio.to_thread(self._around.context.term)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -96,23 +96,10 @@ def decode_meta(frame: bytes) -> Meta:
     return Meta(compression, device, created_ms, sequence)
 
 
-def is_app_env(frame: bytes) -> bool:
-    """Returns whether a frame can name an application and its environment: printable ASCII with a hyphen."""
-    return len(frame) <= NAME_BYTES and _is_name(frame)
-
-
 @lru_cache(maxsize=1024)
-def _is_name(frame: bytes) -> bool:
+def _is_app_env(frame: bytes) -> bool:
+    """Returns whether a frame names an application and its environment: printable ASCII with a hyphen."""
     return b"-" in frame and not frame.translate(None, _VISIBLE)
-
-
-def is_topic(frame: bytes) -> bool:
-    """Returns whether a frame is a topic that producers may use."""
-    return frame.startswith(TOPICS) and len(frame) <= NAME_BYTES
-
-
-def _is_any_topic(frame: bytes) -> bool:
-    return len(frame) <= NAME_BYTES
 
 
 def compress(method: int, body: bytes) -> bytes:
@@ -234,7 +221,8 @@ class LogjamMessage:
 
     `sender`: the client's address or name, or the endpoint. `meta`: None if it is broken. `problem`: why the message can never
     be an event, judged by all but its body; empty if nothing is wrong. `asks`: it began with an empty frame, so it wants an
-    answer. `heard`: what a consumer says of its number, as members of a JSON object.
+    answer, on its `route`; `answer`: its frames, once it is known. `heard`: what a consumer says of its number, as members of a
+    JSON object.
     """
 
     frames: Sequence[bytes]
@@ -242,6 +230,8 @@ class LogjamMessage:
     meta: Meta | None
     problem: str
     asks: bool = False
+    route: bytes = b""
+    answer: Sequence[bytes] | None = None
     heard: bytes = b""
 
     @property
@@ -272,23 +262,23 @@ UNTOLD: Final = encode_meta(Meta())
 def read_request(parts: Sequence[bytes], sender: str) -> LogjamMessage:
     """Reads a message to the socket that answers: an empty frame, if it wants an answer, and four frames."""
     asks = bool(parts) and not parts[0]
-    return _read(parts[1:] if asks else parts, sender, PING, is_topic, asks=asks)
+    return _read(parts[1:] if asks else parts, sender, PING, TOPICS, asks=asks)
 
 
 def read_unanswered(parts: Sequence[bytes], sender: str) -> LogjamMessage:
     """Reads a message to the socket that never answers: four frames, or three without meta."""
-    return _read([*parts, UNTOLD] if len(parts) == FRAMES - 1 else parts, sender, PING, is_topic)
+    return _read([*parts, UNTOLD] if len(parts) == FRAMES - 1 else parts, sender, PING, TOPICS)
 
 
 def read_published(parts: Sequence[bytes], sender: str) -> LogjamMessage:
     """Reads a message from a device. Any topic will do."""
-    return _read(parts, sender, HEARTBEAT, _is_any_topic)
+    return _read(parts, sender, HEARTBEAT, (b"",))
 
 
 def _read(
-    frames: Sequence[bytes], sender: str, special: bytes, topical: Callable[[bytes], bool], *, asks: bool = False
+    frames: Sequence[bytes], sender: str, special: bytes, topics: tuple[bytes, ...], *, asks: bool = False
 ) -> LogjamMessage:
-    """`special`: what is in the app-env's place in a message with any topic."""
+    """`special`: what is in the app-env's place in a message with any topic. `topics`: beginnings of the others'."""
     if len(frames) != FRAMES:
         these = f"{len(frames)} frames" if len(frames) < MOST_FRAMES else f"the first of {MOST_FRAMES} frames or more"
         return LogjamMessage(frames, sender, None, f"{these}, not {FRAMES}", asks)
@@ -299,9 +289,9 @@ def _read(
         return LogjamMessage(frames, sender, None, str(error), asks)
     problem = ""
     if app_env != special:
-        if not is_app_env(app_env):
+        if len(app_env) > NAME_BYTES or not _is_app_env(app_env):
             problem = f"no app-env: {_shown(app_env)}"
-        elif not topical(topic):
+        elif len(topic) > NAME_BYTES or not topic.startswith(topics):
             problem = f"unknown topic: {_shown(topic)}"
     return LogjamMessage(frames, sender, meta, problem, asks)
 

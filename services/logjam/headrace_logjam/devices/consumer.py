@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace_common.session.interface import Message, Reply, Ticket
+from headrace_common.session.interface import Message, Ticket
 from typing_extensions import override
 
 from headrace_logjam.devices.gaps import Numbers
 from headrace_logjam.devices.subscription import SubscriptionMaker, attributes_of
-from headrace_logjam.gathering import GatheringSession, MessagesFrame
-from headrace_logjam.wire import BodyLimits, LogjamMessage, read_published
+from headrace_logjam.gathering import GatheringSession
+from headrace_logjam.wire import BodyLimits, read_published
 
 
-class ConsumerSession(GatheringSession[MessagesFrame]):
+class ConsumerSession(GatheringSession):
     """See `headrace_common.session.interface.MessageSession`. Nothing is ever answered."""
 
     def __init__(
         self, endpoint: str, consumer: str, limits: BodyLimits, lost: Callable[[int], None] = lambda numbers: None
     ) -> None:
         """`lost` is called with how many numbers a marker covers, or Kafka refuses."""
-        super().__init__()
+        self._marks = SubscriptionMaker(endpoint, consumer, limits)
+        super().__init__(endpoint.encode(), self._marks)
         self._sender = endpoint
-        self._endpoint = endpoint.encode()
-        self._maker = SubscriptionMaker(endpoint, consumer, limits)
         self._lost = lost
         self._numbers = Numbers()
 
@@ -40,7 +39,7 @@ class ConsumerSession(GatheringSession[MessagesFrame]):
             published.heard = attributes_of(heard)
             if heard.gap is not None:
                 self._lost(heard.gap.end - heard.gap.start)
-                before.append(self._maker.marker(heard.gap, now_ms))
+                before.append(self._marks.marker(heard.gap, now_ms))
         self.gather(published, message, now_ms, *before)
 
     def read(self, *, ended: bool, empty: bool) -> None:
@@ -51,20 +50,10 @@ class ConsumerSession(GatheringSession[MessagesFrame]):
         self._numbers.read(ended=ended, empty=empty)
 
     @override
-    def new_frame(self, ticket: Ticket, received_ms: int, message: LogjamMessage) -> MessagesFrame:
-        ordering_key = b"%b/%b" % (self._endpoint, message.key)
-        return MessagesFrame(ticket, received_ms, self._maker, ordering_key, False, True)
-
-    @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         if whole:
             del self._pending[ticket]
 
     @override
     def abandon(self, ticket: Ticket) -> None:
-        items = self._pending.pop(ticket).items
-        self._lost(sum(isinstance(item, LogjamMessage) and item.meta is not None for item in items))
-
-    @override
-    def outgoing(self) -> Reply | None:
-        return None
+        self._lost(sum(message.meta is not None for message in self._pending.pop(ticket).messages))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 import zmq
@@ -15,7 +16,6 @@ from headrace_common.session.interface import Peer
 
 from headrace_logjam.access import Context, CurvePair
 from headrace_logjam.devices.consumer import ConsumerSession
-from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers import monitor
 from headrace_logjam.reading import ALIVE, ReadSocket
 from headrace_logjam.session import limits_of
@@ -36,15 +36,15 @@ class Subscription:
     def __init__(
         self,
         runtime: Runtime[LogjamSettings],
-        metrics: LogjamMetrics,
+        lost: Callable[[int], None],
         context: Context,
         keys: CurvePair,
         name: str,
         address: str,
     ) -> None:
-        """`keys`: ours, where the device speaks CURVE."""
+        """`lost` is called with how many numbers are. `keys`: ours, where the device speaks CURVE."""
         self._runtime = runtime
-        self._metrics = metrics
+        self._lost = lost
         self._context = context
         self._keys = keys
         self.name = name
@@ -81,9 +81,8 @@ class Subscription:
     def start(self) -> None:
         """Connects, and reads. Raises `ConfigError` for an invalid address."""
         runtime, settings, made = self._runtime, self._runtime.settings, self._connect()
-        lost = self._metrics.lost_messages.labels(self.name)
         consumer = settings.logjam.consumer or own_name()
-        self._session = ConsumerSession(self.name, consumer, limits_of(settings.limits), lost.inc)
+        self._session = ConsumerSession(self.name, consumer, limits_of(settings.limits), self._lost)
         peer = Peer(self._address, 0, self.name)
         self._connection = MessageConnection(runtime.receiver, peer, self._session, self._read)
         self._read.open(made, self._connection)
