@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import itertools
-import random
 import signal
 import socket
 import uuid
@@ -21,7 +19,6 @@ import zmq.asyncio
 from headrace_cli.machine.ports import free_port
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import KafkaSettings
-from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.wire import split
 
 from tests.contract.embedded import EmbeddedKafka
@@ -109,28 +106,6 @@ async def _count(topics: KafkaSettings, mark: str, count: int) -> bool:
     return len(await events(topics, mark)) >= count
 
 
-@pytest.mark.parametrize("size", [1_102_509, 3 << 20], ids=["the Ruby agent's largest", "the default"])
-async def test_an_event_larger_than_a_batch(receiver: Logjam, context: zmq.asyncio.Context, size: int) -> None:
-    """With its neighbours before and behind it, through Kafka; one byte more than the default goes to quarantine."""
-    client = connected(context, zmq.DEALER, receiver.port)
-    mark = uuid.uuid4().hex
-    bodies = [b'{"mark":"%b","n":%d,"text":"' % (mark.encode(), number) for number in range(3)]
-    fill = size - len(bodies[1]) - 2
-    noise = base64.b64encode(random.Random(1).randbytes(fill))[:fill]  # more than a batch, compressed, too
-    for body, text in zip(bodies, (b"before", noise, b"behind"), strict=True):
-        await client.send_multipart(asking(event(body + text + b'"}')))
-        assert await heard(client) == ACCEPTED
-    records = await events(receiver.kafka, mark)
-    assert [record.json["n"] for record in records] == [0, 1, 2]
-    assert records[1].value == bodies[1] + noise + b'"}'
-    if size == LogjamSettings().limits.event_bytes:
-        frames = event(bodies[1] + noise + b'x"}')
-        await client.send_multipart(asking(frames))
-        assert await heard(client) == ACCEPTED
-        parts = [record for record in await quarantined(receiver.kafka) if record["reason"] == "oversized"]
-        assert frames in map(split, reassembled(parts).values())
-
-
 async def test_too_large_a_frame_ends_its_own_client_alone(receiver: Logjam, context: zmq.asyncio.Context) -> None:
     other = connected(context, zmq.DEALER, receiver.port)
     await other.send_multipart(asking(event(marked())))
@@ -147,7 +122,7 @@ async def test_too_large_a_frame_ends_its_own_client_alone(receiver: Logjam, con
     assert await heard(other) == ACCEPTED
 
 
-async def test_a_message_of_very_many_frames_is_refused_and_its_first_are_kept(
+async def test_a_message_of_very_many_frames_or_bytes_is_refused_and_its_first_are_kept(
     receiver: Logjam, context: zmq.asyncio.Context
 ) -> None:
     client = connected(context, zmq.DEALER, receiver.port)
@@ -157,6 +132,11 @@ async def test_a_message_of_very_many_frames_is_refused_and_its_first_are_kept(
         assert await heard(client) == [b"x", b"400 Bad Request"]
         kept_of_it = await kept(receiver.kafka, frames[:64])
         assert ("or more" in kept_of_it["detail"]) is (count >= 64)
+    large = [b"x", uuid.uuid4().bytes, *[bytes(2 << 20)] * 3]
+    await client.send_multipart([b"", *large])
+    assert await heard(client) == [b"x", b"400 Bad Request"]
+    parts = [record for record in await quarantined(receiver.kafka) if record["reason"] == "bad_message"]
+    assert [*large[:4], b""] in map(split, reassembled(parts).values())
 
 
 @pytest.mark.long

@@ -132,7 +132,6 @@ class Producing(LogjamClient):
 
     def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
         """Messages as they are on the wire."""
-        self._broken = next((at for at, each in enumerate(documents) if not each.endswith(b"}")), None)
         data = super().payload(documents)
         parts, size = split(data if self._asks else unasking(data)), MESSAGE_FRAMES - (not self._asks)
         messages = [parts[at : at + size] for at in range(0, len(parts), size)]

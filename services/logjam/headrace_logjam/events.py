@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Final
 
@@ -23,7 +22,6 @@ from headrace_common.record.event import (
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, ReadEvent, utc
 from headrace_common.session.memory import Memory
-from typing_extensions import override
 
 from headrace_logjam.wire import BodyLimits, LogjamMessage, inflate, joined
 
@@ -73,8 +71,8 @@ def _instant(milliseconds: int) -> bytes | None:
     return None
 
 
-class RecordMaker(ABC):
-    """Makes the records of messages, of producers or of devices."""
+class RecordMaker:
+    """Makes the records of producers' messages."""
 
     def __init__(self, limits: BodyLimits) -> None:
         self._json = JsonObject(BodyFields, limits.depth)
@@ -102,13 +100,13 @@ class RecordMaker(ABC):
         envelope = self.envelope(message.sender, app_env, topic)
         return envelope.event(name, time or rfc3339_ms(received_ms), event.value, attributes)
 
-    @abstractmethod
     def name(self, message: LogjamMessage, raw: bytes | None) -> bytes:
         """Returns the id of a message. `raw`: its JSON, if that names a request."""
+        return unique_id() if raw is None else deterministic_id(PROTOCOL, *message.frames[:2], raw)
 
-    @abstractmethod
     def about(self, message: LogjamMessage, *, received: bool = False) -> bytes | None:
         """Returns the attributes of a message as JSON. `received`: its time is that of the receipt."""
+        return _RECEIVED if received else None
 
     def spoiled(self, messages: Sequence[LogjamMessage], detail: str) -> Reject:
         """Returns messages as one reject, in the name of the first: each as u32 length and the bytes that its own would keep."""
@@ -133,15 +131,3 @@ class RecordMaker(ABC):
     def new_envelope(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
         """Makes it."""
         return Envelope(PROTOCOL, source(PROTOCOL, sender), (app_env + b"/" + topic).decode(errors="replace"))
-
-
-class ProducerMaker(RecordMaker):
-    """Makes the events of producers' messages."""
-
-    @override
-    def name(self, message: LogjamMessage, raw: bytes | None) -> bytes:
-        return unique_id() if raw is None else deterministic_id(PROTOCOL, *message.frames[:2], raw)
-
-    @override
-    def about(self, message: LogjamMessage, *, received: bool = False) -> bytes | None:
-        return _RECEIVED if received else None

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 import zmq
 from headrace_common.connection.receiver_state import CONNECTIONS, ReceiverState
@@ -58,11 +58,8 @@ _RECEIVED: Final = struct.Struct("=128xQ")
 _INT: Final = struct.Struct("=i")
 
 
-class ReceivedMessage(NamedTuple):
-    """A whole message: the number of its connection's descriptor, and its bytes on the wire at most."""
-
-    descriptor: int
-    size: int
+ReceivedMessage = tuple[int, int]
+"""Of a whole message the number of its connection's descriptor, and its bytes on the wire at most."""
 
 
 class Peer:
@@ -84,19 +81,14 @@ class Peer:
             self._name = name = self._socket.getpeername()
             self.address = normal(name[0])
 
-    def counts(self) -> tuple[int, int]:
-        """Returns the bytes that have come, and those of them that libzmq has not read; 0 if it has ended."""
+    def look(self) -> None:
+        """Notes what is held: of what has come, neither delivered nor unread in the kernel. Nothing if it has ended."""
         received = unread = 0
         with contextlib.suppress(OSError):
             if self._socket is not None:
                 info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size)
                 (received,) = _RECEIVED.unpack(info)
                 (unread,) = _INT.unpack(fcntl.ioctl(self._socket, termios.FIONREAD, bytes(_INT.size)))
-        return received, unread
-
-    def look(self) -> None:
-        """Notes what is held."""
-        received, unread = self.counts()
         self.delivered = min(self.delivered, received)  # FRAMING is an upper bound: no credit grows
         self.held = max(0, received - self.delivered - unread)
 

@@ -163,5 +163,5 @@ class ReadSocket(MessageSocket):
             if len(parts) <= MOST_FRAMES:
                 parts.append(frame.bytes if size <= self._most else b"")
         if self._named:
-            heard.append(ReceivedMessage(frame.get(zmq.SRCFD), size))
+            heard.append((frame.get(zmq.SRCFD), size))
         return Message(parts, route, address)

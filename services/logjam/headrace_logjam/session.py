@@ -24,7 +24,7 @@ from typing import Final
 from headrace_common.session.interface import Message, Reply, Ticket
 from typing_extensions import override
 
-from headrace_logjam.events import ProducerMaker
+from headrace_logjam.events import RecordMaker
 from headrace_logjam.gathering import GatheringSession
 from headrace_logjam.settings import LogjamLimits
 from headrace_logjam.wire import ACCEPTED, PING, PONG, REFUSED, BodyLimits, LogjamMessage, read_request, read_unanswered
@@ -55,7 +55,7 @@ class ProducerSession(GatheringSession):
         """`answers`: the socket can answer.
         `publish`: takes the four frames of each message that is stored and not refused, and when it came (Unix time, ms).
         """
-        super().__init__(b"producers", ProducerMaker(limits_of(limits)))
+        super().__init__(b"producers", RecordMaker(limits_of(limits)))
         self._read = read_request if answers else read_unanswered
         self._host = host
         self._said = said

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final, Self
 from headrace_common.operations.networks import networks
 from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
 from headrace_common.operations.variables import Bytes
-from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 PORT: Final = 9604
 """The port on which Logjam's devices answer producers."""
@@ -16,19 +16,12 @@ PORT: Final = 9604
 PULL_PORT: Final = 9605
 """The port on which they take messages without an answer."""
 
-_KEY: Final = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+_KEY: Final = r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$"
 """A CURVE key: 32 bytes in Z85 (ZeroMQ's RFC 32)."""
-
-
-def _key(text: str) -> str:
-    if not _KEY.fullmatch(text):
-        raise ValueError("not a CURVE key: 40 characters of Z85")
-    return text
-
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 Address = Annotated[str, Field(pattern=r"^(tcp://\S+:\d{1,5}|ipc://\S+)$")]
-Key = Annotated[str, AfterValidator(_key)]
+Key = Annotated[str, Field(pattern=_KEY)]
 
 
 class LogjamLimits(LimitSettings):
@@ -95,8 +88,8 @@ class LogjamSection(Section):
     @field_validator("curve_secret_key")
     @classmethod
     def _secret(cls, key: SecretStr) -> SecretStr:
-        if key.get_secret_value():
-            _key(key.get_secret_value())
+        if key.get_secret_value() and not re.fullmatch(_KEY, key.get_secret_value()):
+            raise ValueError("not a CURVE key: 40 characters of Z85")
         return key
 
     @model_validator(mode="after")
