@@ -208,7 +208,6 @@ def frame_of(case: Case, event: bytes) -> Frame | None:
     if isinstance(driven, MessageSession):
         assert isinstance(sent, list)
         driven.receive(Message(sent, logjam.ROUTE, logjam.ADDRESS), NOW_MS)
-        driven.tick(0.0)
     else:
         assert isinstance(sent, bytes)
         try:

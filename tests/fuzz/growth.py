@@ -236,9 +236,6 @@ class Meter:
     def take(self) -> None:
         """What it hands out: frames, questions, which are answered at once."""
         session = self.session
-        due = session.deadline()
-        if isinstance(session, MessageSession) and due is not None:
-            self.timed(session.tick, due)
         found: list[Frame] = self.timed(list, session.frames())
         self.frames += found
         self.held += sum(frame.size for frame in found)

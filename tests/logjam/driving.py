@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from headrace_common.record.event import Reject
 from headrace_common.session.interface import Frame, Message
+from headrace_logjam.gathering import GatheringSession
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import LogjamLimits
 from headrace_logjam.wire import Meta, compress, encode_meta
@@ -40,7 +41,7 @@ def asking(frames: Iterable[bytes]) -> list[bytes]:
 class Driven:
     """A session, and all that came of it."""
 
-    session: ProducerSession
+    session: GatheringSession
     parts: list[list[Seen | Reject]] = field(default_factory=list)
     replies: list[tuple[bytes, ...]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)

@@ -75,12 +75,6 @@ class Device:
         while self._here < subscriptions:
             await self.comes()
 
-    async def left(self, subscriptions: int = 0) -> None:
-        """Waits until no more than so many are there."""
-        await self._heard()
-        while self._here > subscriptions:
-            await self.comes()
-
     async def comes(self) -> bool:
         """Whether the next that is heard of a consumer is that it comes, not that it goes."""
         comes = (await asyncio.wait_for(self._socket.recv(), 60))[:1] == b"\1"
@@ -98,10 +92,6 @@ class Device:
             body = {"mark": self.mark, "n": self.sequence, "text": "x" * size, **more}
             meta: dict[str, Any] = {"device": NUMBER, "sequence": self.sequence, "created_ms": self.clock}
             await self._socket.send_multipart(event(body, **meta))
-
-    async def say(self, frames: list[bytes]) -> None:
-        """What it likes."""
-        await self._socket.send_multipart(frames)
 
     async def beat(self) -> None:
         self.sequence += 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
@@ -12,15 +10,6 @@ from headrace_logjam.wire import BodyCompression, split
 
 from tests.driving import BARREN_ZLIB
 from tests.logjam.driving import ADDRESS, META, asking, drive, driven, event
-
-
-def rejected(frames: list[bytes], **limits: Any) -> tuple[Reject, bytes]:
-    found = drive(asking(frames), **limits)
-    (part,) = found.flat
-    assert isinstance(part, Reject)
-    ((_, _, answer),) = found.replies
-    assert split(part.raw) == frames
-    return part, answer
 
 
 @pytest.mark.parametrize(
@@ -32,11 +21,12 @@ def rejected(frames: list[bytes], **limits: Any) -> tuple[Reject, bytes]:
     ],
 )
 def test_what_can_never_be_an_event_is_kept_and_refused(frames: list[bytes], reason: Reason) -> None:
-    reject, answer = rejected(frames)
-    assert reject.reason is reason
-    assert answer == b"400 Bad Request"
-    assert reject.source == f"/logjam/{ADDRESS}"
+    found = drive(asking(frames))
+    (reject,) = found.flat
+    assert isinstance(reject, Reject)
+    assert (reject.reason, reject.source, split(reject.raw)) == (reason, f"/logjam/{ADDRESS}", frames)
     assert reject.id.startswith(b"u.")
+    assert [answer for *_, answer in found.replies] == [b"400 Bad Request"]
 
 
 def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import uuid
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from headrace_logjam.wire import Meta, decode_meta
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.stopping import stopped
-from tests.contract.waiting import until
 from tests.driving import NOW_MS
 from tests.logjam.driving import asking, driven, event
 from tests.logjam.test_service import ACCEPTED, REFUSED, Logjam, connected, heard
@@ -65,10 +63,9 @@ async def test_a_subscriber_sees_numbers_without_a_hole_and_the_restart_after_a_
         beat = await heard(subscriber)  # it hears us from now on
         assert beat[:2] == [b"heartbeat", address.encode()]
         first = decode_meta(beat[3]).sequence
-        mark = uuid.uuid4().hex
         for n in range(200):
-            await producer.send_multipart(asking(event({"mark": mark, "n": n}, n % 4, created_ms=n)))
-            await push.send_multipart(event({"mark": mark, "n": n}))
+            await producer.send_multipart(asking(event({"n": n}, n % 4, created_ms=n)))
+            await push.send_multipart(event({"n": n}, created_ms=1000 + n))
         for _ in range(200):
             assert await heard(producer) == ACCEPTED
         found = [await heard(subscriber)]
@@ -77,17 +74,14 @@ async def test_a_subscriber_sees_numbers_without_a_hole_and_the_restart_after_a_
         metas = [decode_meta(each[3]) for each in found]
         assert [meta.sequence for meta in metas] == list(range(first + 1, first + 1 + len(found)))
         assert {meta.device for meta in metas} == {DEVICE}
-        published = [each for each in found if each[0] != b"heartbeat"]
-        assert len(published) == 400
-        asked = [meta for meta, each in zip(metas, found, strict=True) if meta.compression or each[2].endswith(b"}")]
-        assert {meta.created_ms for meta in asked} >= set(range(1, 200))  # kept; 0 became the time of receipt
-        assert min(meta.created_ms for meta in metas) == 1
+        assert {meta.created_ms for meta in metas} >= {*range(1, 200), *range(1000, 1200)}  # kept; 0 is that of receipt
         with stopped(kafka.pid):
-            await producer.send_multipart(asking(event({"mark": mark})))
+            await producer.send_multipart(asking(event({})))
             while await subscriber.poll(500):
                 assert (await heard(subscriber))[0] == b"heartbeat"
         assert await heard(producer) == ACCEPTED
-        await until(lambda: _published(subscriber), "it is published when it is stored")
+        while (await heard(subscriber))[0] == b"heartbeat":
+            pass  # until it is published
         await producer.send_multipart(asking(event(b"no JSON")))
         assert (await heard(producer))[1:] == REFUSED[1:]
 
@@ -97,7 +91,3 @@ async def test_a_subscriber_sees_numbers_without_a_hole_and_the_restart_after_a_
             pass  # it was on its way when the receiver was killed
         receiver.signal(signal.SIGTERM)
         assert await receiver.ended() == 0
-
-
-async def _published(subscriber: zmq.asyncio.Socket) -> bool:
-    return (await heard(subscriber))[0] != b"heartbeat"

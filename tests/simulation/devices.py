@@ -6,22 +6,19 @@ import asyncio
 import random
 import re
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
 import orjson
 from headrace_common.record.contract import GAP_TYPE, REPUBLISHED, GapField
-from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.wire import HEARTBEAT, Meta, decode_meta, encode_meta, joined
 
 from tests.logjam.losses import Row, losses
 from tests.simulation.clients import Client
 from tests.simulation.kafka import Stored
 from tests.simulation.libzmq import SubSocket
-from tests.simulation.loop import EPOCH, replaced
+from tests.simulation.loop import EPOCH
 from tests.simulation.scenario import ClientPlan, Scenario
 
 CONSUMER: Final = "us"
@@ -57,19 +54,6 @@ def address(number: int) -> str:
     return f"tcp://device:{number + 1}"
 
 
-@contextmanager
-def in_place(world: Any) -> Iterator[None]:
-    """What is replaced, and by what."""
-    abandon = ConsumerSession.abandon
-
-    def abandoned(session: ConsumerSession, ticket: int) -> None:
-        world.accounts[session._endpoint.decode()].refused = True
-        abandon(session, ticket)
-
-    with replaced((ConsumerSession, "abandon", abandoned)):
-        yield
-
-
 # Devices
 
 
@@ -88,8 +72,8 @@ class Device(Client):
         super().__init__(world, name, plan, index)
         self.number = 0 if plan.alike else 1 + len(world.devices) % 2
         self.endpoint = f"d{len(world.devices)}"
-        self._address = address(len(world.devices))
-        world.devices[self._address] = self
+        self.address = address(len(world.devices))
+        world.devices[self.address] = self
         self.account = world.accounts[self.endpoint]
         self.account.device = self
         self.said: dict[Number, tuple[bytes, bytes, bytes]] = {}
@@ -157,7 +141,7 @@ class Device(Client):
 
     def beat(self) -> None:
         created = int((EPOCH + self.world.loop.now) * 1000)
-        self._say(b"heartbeat", self._address.encode(), b'{"life":%d}' % self.life, created)
+        self._say(b"heartbeat", self.address.encode(), b'{"life":%d}' % self.life, created)
         self._last_beat = self.life, self.sequence
 
     def _say(self, app_env: bytes, topic: bytes, body: bytes, created: int) -> None:
@@ -222,8 +206,6 @@ class Account:
         self._last: dict[bytes, tuple[int, Number]] = {}  # by app-env, with the producer
         self._ids: dict[Number, bytes] = {}
         self.sockets: list[SubSocket] = []
-        self.refused = False
-        """Kafka has refused something for good."""
 
     def add(self, record: Stored) -> None:
         """A record is stored."""
@@ -284,11 +266,13 @@ class Account:
         lost: list[int] = []
         for at, numbers in enumerate(there):
             lost += set(range(1 if at else min(numbers), max(numbers))) - numbers
-        last = self.sockets[
-            -1
-        ].life  # one before may have been stopped while Kafka stored nothing, and what is killed stores nothing
+        assert self.device is not None
+        # One before may have been stopped while Kafka stored nothing, and what is killed stores nothing.
+        last = self.sockets[-1].life
         read = [message for socket in self.sockets if socket.life is last and not last.dead for message in socket.taken]
-        if not self.refused and (gone := [number for number in map(number_of, read) if number not in self.stored]):
+        if self.device.address not in self._world.given_up and (
+            gone := [number for number in map(number_of, read) if number not in self.stored]
+        ):
             return [f"{len(gone)} messages were read, and not stored: {sorted(gone)[:9]}"]
         if found == sorted(lost) or not shown:  # a start that its numbers do not show
             return []

@@ -13,6 +13,7 @@ import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, Final
 
 import headrace_logjam.sockets
@@ -305,7 +306,7 @@ class Context:
 
     def __init__(self, life: Any) -> None:
         self.life = life
-        self.access: Access | None = None
+        self.access: SimpleNamespace | None = None
 
     def socket(self, kind: int) -> Socket:
         return SubSocket(self) if kind == zmq.SUB else PeerSocket(self, kind)
@@ -314,34 +315,16 @@ class Context:
         pass
 
 
-class Access:
+def access(context: Context, *_: Any) -> SimpleNamespace:
     """In place of `headrace_logjam.access.Access`: all may come until it stops."""
-
-    def __init__(self, context: Context, networks: Any, clients: Any) -> None:
-        self.stopping = False
-        context.access = self
-
-    def start(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
+    context.access = SimpleNamespace(stopping=False, start=lambda: None, stop=lambda: None)
+    return context.access
 
 
-class Doors:
+def doors(*_: Any) -> SimpleNamespace:
     """In place of `headrace_logjam.peers.Doors`: nobody comes who is one too many, or holds too much."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def guard(self, opened: Socket, name: str) -> Any:
-        return lambda messages: None
-
-    async def watch(self) -> None:
-        await asyncio.get_running_loop().create_future()
-
-    def close(self) -> None:
-        pass
+    never = asyncio.Event()
+    return SimpleNamespace(guard=lambda *_: lambda messages: None, watch=never.wait, close=lambda: None)
 
 
 @contextmanager
@@ -351,8 +334,8 @@ def in_place(world: Any) -> Iterator[None]:
         (zmq, "Context", lambda: Context(OWNER.get())),
         (headrace_logjam.sockets, "bound_socket", world.network.bound),
         (headrace_logjam.sockets, "address_of", lambda _: "simulated"),
-        (headrace_logjam.sockets, "Access", Access),
-        (headrace_logjam.sockets, "Doors", Doors),
+        (headrace_logjam.sockets, "Access", access),
+        (headrace_logjam.sockets, "Doors", doors),
         (endpoints, "monitor", lambda context, opened, *_: Monitor(opened)),
     ):
         yield

@@ -265,7 +265,6 @@ class World:
             of_a_seed(self.loop, self._chance),
             constants(self._constants),
             self._in_place(),
-            devices.in_place(self),
             libzmq.in_place(self),
             producers.in_place(self),
         ):
