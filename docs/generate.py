@@ -124,15 +124,10 @@ def lake() -> str:
 
 
 def clients() -> str:
-    """The configurations of all clients, for a receiver of an example's name: with TLS, if they speak it."""
-    lines = [
-        "# Clients",
-        "",
-        "`./headrace snippet CLIENT` prints a client's configuration for the addresses of your stack, with TLS or without. Here",
-        "they are with TLS where the client speaks it: without, leave its lines out. What the settings mean is on the pages of",
-        "the protocols: [Lumberjack](protocols/lumberjack.md), [Forward](protocols/forward.md), [Courier](protocols/courier.md),",
-        "[Logjam](protocols/logjam.md), [segments](protocols/segment.md).",
-    ]
+    """The configurations of all clients, for a receiver of an example's name: with TLS, if they speak it. What stands in front of
+    them stays.
+    """
+    lines = [(DOCS / "clients.md").read_text().partition("\n## log-courier")[0].rstrip()]
     for client, path in CLIENTS.items():
         address = "headrace.example.org", PORTS[path.parent.name]
         text = configuration(client, *address, "/etc/headrace/ca.pem")
