@@ -180,7 +180,7 @@ class JsonFrame(MessageFrame):
     def _tag(self) -> str | None:
         raw = self._message.elements[0]
         try:
-            return msgspec.json.decode(raw, type=str) if len(raw) - 2 <= self._origin.forward.tag_bytes else None
+            return msgspec.json.decode(raw, type=str) if len(raw) - 2 <= self._origin.tag_bytes else None
         except _INVALID:
             return None
 

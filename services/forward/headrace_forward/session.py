@@ -58,7 +58,9 @@ class ForwardSession(ByteSession):
     def __init__(self, peer: Peer, limits: LimitSettings, forward: ForwardSection) -> None:
         self._peer = peer
         name = peer.identity.encode() if peer.certified else b""
-        self._origin = Origin(source(PROTOCOL, peer.identity), name, limits, forward)
+        self._forward = forward
+        whose = source(PROTOCOL, peer.identity)
+        self._origin = Origin(whose, name, limits, forward.tag_bytes, forward.option_bytes)
         self._decoder: ForwardDecoder | JsonDecoder | None = None
         entries = min(SMALL_PARTS, limits.frame_events)
         self._most = (forward.chunk_bytes, forward.option_bytes, limits.event_bytes, limits.depth, entries)
@@ -119,7 +121,7 @@ class ForwardSession(ByteSession):
             for text in decoder.receive(data):
                 if bytes(text.elements[0]) == b'"PING"' and bytes(text.elements[1][:1]) == b'"':
                     raise decoder.fault(UNINVITED)
-                self._take(JsonFrame, text, json_option(text, self._origin.forward.option_bytes), now_ms)
+                self._take(JsonFrame, text, json_option(text, self._forward.option_bytes), now_ms)
             return
         try:
             for message in decoder.receive(data):
@@ -134,7 +136,7 @@ class ForwardSession(ByteSession):
 
     def _take(self, kind: type[MessageFrame], message: object, option: Option, now_ms: int) -> None:
         """Takes a message, unless its chunk is too long to send back: without an answer, its client must not send more."""
-        if option.chunk is not None and len(option.chunk) > self._origin.forward.chunk_bytes:
+        if option.chunk is not None and len(option.chunk) > self._forward.chunk_bytes:
             assert self._decoder is not None
             raise self._decoder.fault("the chunk is too long", "FORWARD__CHUNK_BYTES")
         self._asks = self._asks is not False and option.reply is not None
@@ -152,8 +154,7 @@ class ForwardSession(ByteSession):
         if answer.hostname and not self._peer.certified:  # a certificate takes precedence
             named = self._peer.anonymous and len(answer.hostname.encode()) <= NAME_BYTES
             identity = answer.hostname if named else self._peer.identity
-            origin = self._origin
-            self._origin = Origin(source(PROTOCOL, identity), answer.hostname.encode(), origin.limits, origin.forward)
+            self._origin.source, self._origin.name = source(PROTOCOL, identity), answer.hostname.encode()
 
     @override
     def frames(self) -> Iterator[Frame]:

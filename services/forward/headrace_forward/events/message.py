@@ -167,14 +167,14 @@ class ForwardFrame(MessageFrame):
         message = self._message
         if len(message.elements) < message.option_index:
             return f"a message of {len(message.elements)} elements"
-        if len(message.element(message.option_index)) > self._origin.forward.option_bytes:
+        if len(message.element(message.option_index)) > self._origin.option_bytes:
             return "the option is too large"
         return self._option.problem
 
     @override
     def _tag(self) -> str | None:
         name = self._message.element(0)
-        most = self._origin.forward.tag_bytes
+        most = self._origin.tag_bytes
         return None if not name or (len(name) > most and len(content(name)) > most) else self._origin.tag(name)
 
 

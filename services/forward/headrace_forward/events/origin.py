@@ -8,7 +8,6 @@ from headrace_common.record.event import Envelope, hashed_field
 
 from headrace_forward.entries.ids import PROTOCOL
 from headrace_forward.kinds import KINDS, TEXTS, content
-from headrace_forward.settings import ForwardSection
 
 
 class Origin:
@@ -17,11 +16,11 @@ class Origin:
     `name`: the client's, from its certificate or its login, or empty.
     """
 
-    __slots__ = ("_envelope", "_raw", "_subject", "_tag", "forward", "known", "limits", "name", "source")
-
-    def __init__(self, source: str, name: bytes, limits: LimitSettings, forward: ForwardSection) -> None:
+    def __init__(self, source: str, name: bytes, limits: LimitSettings, tag_bytes: int, option_bytes: int) -> None:
+        """`tag_bytes`, `option_bytes`: the longest tag and the largest option of a message."""
         self.limits = limits
-        self.forward = forward
+        self.tag_bytes = tag_bytes
+        self.option_bytes = option_bytes
         self.source = source
         self.name = name
         self._raw = b""
