@@ -93,8 +93,6 @@ class Follower(Health):
 
     def _mirror(self, name: str, source: Source) -> None:
         added, removed = self._targets[name].write(source, self._lake)
-        self._metrics.files_added.labels(name).inc(added)
-        self._metrics.files_removed.labels(name).inc(removed)
         self._metrics.lag.labels(name).set(0)
         self._log.info("mirrored", table=name, version=source.version, added=added, removed=removed)
 

@@ -20,8 +20,6 @@ class MirrorMetrics(Catalogue):
             "Unix time when every Iceberg table last showed what its Delta table held. An hour ago or more: the mirror is stuck;"
             " after LAKE__VACUUM_AGE its readers may miss files.",
         )
-        self.files_added = self.counter("mirror_files_added", "Files added to the Iceberg table.", ("table",))
-        self.files_removed = self.counter("mirror_files_removed", "Files taken off the Iceberg table.", ("table",))
         self.failures = self.counter(
             "mirror_failures", "Rounds that failed. The mirror tries again; the log says why.", ()
         )

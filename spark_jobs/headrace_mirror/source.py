@@ -35,8 +35,6 @@ class DeltaSource:
     columns: Mapping[str, Any]
     """Name -> type, as in Delta's JSON."""
     partitioned_by: tuple[str, ...]
-    counted: tuple[str, ...]
-    """The columns that have statistics."""
     files: Mapping[str, tuple[Any, ...]]
     """Path -> values of `partitioned_by`; a date as days since 1970."""
 
@@ -78,11 +76,8 @@ class Source:
             raise HaltError(f"the table {self.path} is a clone, whose files belong to another table ({foreign})")
         values = [[_plain(each) for each in listed.column(f"partition.{key}").to_pylist()] for key in keys]
         partitions = list(zip(*values, strict=True)) if keys else [()] * len(paths)
-        counted = [
-            part.strip("` ") for part in about.configuration.get("delta.dataSkippingStatsColumns", "").split(",")
-        ]
         files = {f"{self.path}/{each}": values for each, values in zip(paths, partitions, strict=True)}
-        return DeltaSource(columns, keys, tuple(filter(None, counted)), files)
+        return DeltaSource(columns, keys, files)
 
 
 def newest(path: str) -> Source | None:

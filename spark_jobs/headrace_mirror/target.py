@@ -23,18 +23,13 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
-    BooleanType,
     DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
     IcebergType,
     IntegerType,
     ListType,
     LongType,
     NestedField,
     StringType,
-    TimestampType,
     TimestamptzType,
 )
 
@@ -51,20 +46,14 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-_METRICS: Final = "write.metadata.metrics."
+_METRICS_OF: Final = "write.metadata.metrics.column."
 _TYPES: Final[dict[str, IcebergType]] = {
     "string": StringType(),
     "long": LongType(),
     "integer": IntegerType(),
-    "short": IntegerType(),
-    "byte": IntegerType(),
-    "double": DoubleType(),
-    "float": FloatType(),
-    "boolean": BooleanType(),
     "binary": BinaryType(),
     "date": DateType(),
     "timestamp": TimestamptzType(),
-    "timestamp_ntz": TimestampType(),
 }
 _READERS: Final = 8
 """Threads that read the ends of Parquet files."""
@@ -149,12 +138,7 @@ def _describe(transaction: Transaction, source: DeltaSource) -> None:
     with transaction.update_schema() as update:
         update.union_by_name(_schema(source))
     metadata = transaction.table_metadata
-    metrics = {f"{_METRICS}column.{name}": "truncate(16)" for name in source.counted}
-    wanted = {
-        **_PROPERTIES,
-        _NAMES: metadata.schema().name_mapping.model_dump_json(),
-        **({f"{_METRICS}default": "none", **metrics} if metrics else {}),
-    }
+    wanted = {**_PROPERTIES, _NAMES: metadata.schema().name_mapping.model_dump_json()}
     if missing := {name: value for name, value in wanted.items() if metadata.properties.get(name) != value}:
         transaction.set_properties(missing)
 
@@ -169,9 +153,6 @@ def _schema(source: DeltaSource) -> Schema:
 def _type(name: str, kind: Any, element: int) -> IcebergType:
     if isinstance(kind, dict) and kind.get("type") == "array":
         return ListType(element, _type(name, kind["elementType"], 0), element_required=False)
-    if isinstance(kind, str) and kind.startswith("decimal"):
-        precision, scale = kind.removeprefix("decimal(").rstrip(")").split(",")
-        return DecimalType(int(precision), int(scale))
     if not isinstance(kind, str) or kind not in _TYPES:
         raise ConfigError(f"the column {name} has the type {kind}, which has no mirror in Iceberg")
     return _TYPES[kind]
@@ -180,10 +161,8 @@ def _type(name: str, kind: Any, element: int) -> IcebergType:
 def _data_files(table: Table, transaction: Transaction, files: Mapping[str, tuple[Any, ...]]) -> list[DataFile]:
     """Describes Parquet files, whose ends it reads. The values of partitions are not in them."""
     metadata = transaction.table_metadata
-    times = [
-        each.name for each in metadata.schema().fields if isinstance(each.field_type, TimestampType | TimestamptzType)
-    ]
-    no_ranges = {f"{_METRICS}column.{name}": "counts" for name in times}
+    times = [each.name for each in metadata.schema().fields if isinstance(each.field_type, TimestamptzType)]
+    no_ranges = {f"{_METRICS_OF}{name}": "counts" for name in times}
     without_ranges = metadata.model_copy(update={"properties": {**metadata.properties, **no_ranges}})
 
     def described(path: str) -> DataFile:

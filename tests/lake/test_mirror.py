@@ -134,7 +134,7 @@ def drop_a_day(lake: Lake) -> None:
 
 
 def add_a_column(lake: Lake) -> None:
-    lake.delta("events").alter.add_columns([Field("status", PrimitiveType("decimal(9,2)"))])
+    lake.delta("events").alter.add_columns([Field("status", PrimitiveType("integer"))])
     lake.land()
 
 
