@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from headrace_lake.spark.container import command
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from headrace_cli.ground import ROOT
 
 EXECUTOR = {
-    "SPARK_HOME": "/opt/spark",
-    "JAVA_HOME": "/java",
     "SPARK_DRIVER_URL": "spark://driver:7078",
     "SPARK_EXECUTOR_ID": "3",
     "SPARK_EXECUTOR_CORES": "2",
@@ -18,22 +21,51 @@ EXECUTOR = {
 }
 
 
-def test_a_driver_is_spark_submit_in_client_mode() -> None:
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with programs that print their arguments, one on a line."""
+    for name in ("bin/spark-submit", "bin/java", "bin/python"):
+        program = tmp_path / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+        program.chmod(0o755)
+    return tmp_path
+
+
+def become(programs: Path, arguments: list[str], variables: Mapping[str, str] = {}) -> list[str]:
+    """The program and its arguments."""
+    given = {
+        "PATH": f"{programs}/bin:/usr/bin:/bin",
+        "SPARK_HOME": str(programs),
+        "JAVA_HOME": str(programs),
+        **variables,
+    }
+    command = ["/bin/bash", str(ROOT / "spark_jobs" / "entrypoint.sh"), *arguments]
+    return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_without_a_role_it_is_the_job(programs: Path) -> None:
+    assert become(programs, []) == [f"{programs}/bin/python", "-P", "-m", "headrace_lake"]
+    words = become(programs, ["erase", "--where", "a = 'b c'"])
+    assert words == [f"{programs}/bin/python", "-P", "-m", "headrace_lake", "erase", "--where", "a = 'b c'"]
+
+
+def test_a_driver_is_spark_submit_in_client_mode(programs: Path) -> None:
     given = ["--properties-file", "/opt/spark/conf/spark.properties", "--class", "x", "local:///job.py", "--once"]
-    words = command(["driver", *given], {"SPARK_HOME": "/opt/spark", "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.8"})
-    assert words[0] == "/opt/spark/bin/spark-submit"
+    words = become(programs, ["driver", *given], {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.8"})
+    assert words[0] == f"{programs}/bin/spark-submit"
     assert words[-len(given) :] == given
     assert words[-len(given) - 2 : -len(given)] == ["--deploy-mode", "client"]
     assert "spark.driver.bindAddress=10.0.0.8" in words
 
 
-def test_an_executor_gets_its_options_in_their_order() -> None:
-    options = {f"SPARK_JAVA_OPT_{number}": f"-Dn={number}" for number in range(11)}
-    words = command(["executor"], {**EXECUTOR, **options})
-    assert words[0] == "/java/bin/java"
-    assert words[1:12] == [f"-Dn={number}" for number in range(11)]
+def test_an_executor_gets_its_options_in_their_order(programs: Path) -> None:
+    options = {f"SPARK_JAVA_OPT_{number}": f"-Dn={number} x" for number in range(11)}
+    words = become(programs, ["executor"], {**EXECUTOR, **options, "SPARK_CLASSPATH": "/more"})
+    assert words[0] == f"{programs}/bin/java"
+    assert words[1:12] == [f"-Dn={number} x" for number in range(11)]
     assert words[12:14] == ["-Xms1g", "-Xmx1g"]
-    assert words[words.index("-cp") + 1] == "/opt/spark/conf:/opt/spark/jars/*"
+    assert words[words.index("-cp") + 1] == f"{programs}/conf:/more:{programs}/jars/*"
     backend = words.index("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend")
     assert dict(zip(words[backend + 1 :: 2], words[backend + 2 :: 2], strict=True)) == {
         "--driver-url": "spark://driver:7078",
