@@ -56,9 +56,10 @@ def main() -> None:
                     "other": write("b"),
                     "same": write("a"),
                     "over": write("c", overwrite=True),
-                    "after 409": write("a", to=f"{BUSY}/9.json"),
+                    "unconditional": write("a", overwrite=True, to=f"{BUSY}/9.json"),
+                    "409 and our own": write("a", to=f"{BUSY}/9.json"),
                     "409 and another's": write("b", to=f"{BUSY}/9.json"),
-                    "always 409": write("a", to=f"{BUSY}/10.json"),
+                    "409 and nothing": write("a", to=f"{BUSY}/10.json"),
                 }
             )
         )

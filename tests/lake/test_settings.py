@@ -13,7 +13,7 @@ from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.settings import LogSettings, load
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.spark import engine
-from headrace_lake.spark.engine import ZSTD_LEVEL, session_options, web_identity
+from headrace_lake.spark.engine import ZSTD_LEVEL, session_options
 
 
 @pytest.mark.parametrize(
@@ -82,16 +82,6 @@ def test_what_the_rows_depend_on_cannot_be_set_otherwise(source: str) -> None:
         ConfigError, match=f"{source} sets spark.sql.session.timeZone to Europe/Vienna: the job needs UTC"
     ):
         session_options(given, wanted)
-
-
-def test_s3_takes_the_role_of_a_service_account_unless_told_otherwise() -> None:
-    role = {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_ROLE_ARN": "arn"}
-    (name,) = web_identity(role, set())
-    assert name == "spark.hadoop.fs.s3a.aws.credentials.provider"
-    assert not web_identity({}, set())
-    assert not web_identity({**role, "AWS_ACCESS_KEY_ID": "k"}, set())
-    for given in (name, "spark.hadoop.fs.s3a.access.key"):
-        assert not web_identity(role, {given})
 
 
 def test_what_only_costs_may_be_set_by_either() -> None:

@@ -3,7 +3,6 @@ package headrace.lake;
 import io.delta.storage.S3SingleDriverLogStore;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.InterruptedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.util.Arrays;
@@ -24,9 +23,7 @@ import software.amazon.awssdk.awscore.exception.AwsServiceException;
  * <p>`log_store` compiles it with Janino, which knows no lambdas and does not infer type arguments.
  */
 public class ConditionalLogStore extends S3SingleDriverLogStore {
-    private static final int ATTEMPTS = 10;
     private static final int CONFLICT = 409;
-    private static final long PAUSE = 100; // ms; longer after each attempt
     private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
 
     public ConditionalLogStore(Configuration configuration) {
@@ -56,28 +53,10 @@ public class ConditionalLogStore extends S3SingleDriverLogStore {
      * <p>If the answer to a request is lost, its repetition finds our own file: so what is there decides. A commit has an
      * identifier of its own; no other has the same content.
      *
-     * <p>S3 answers 409 instead of 412 if another operation on the same name is under way, and says nothing about its end:
-     * then the write is to be repeated (Amazon S3 API Reference, PutObject, If-None-Match).
+     * <p>S3 answers 409 instead of 412 if another operation on the same name is under way (Amazon S3 API Reference, PutObject,
+     * If-None-Match): if nothing can be read then, this fails.
      */
     public static boolean create(FileSystem files, Path path, byte[] content) throws IOException {
-        for (int attempt = 1;; attempt++) {
-            try {
-                return createOnce(files, path, content);
-            } catch (IOException failure) {
-                if (attempt == ATTEMPTS || !conflicts(failure)) {
-                    throw failure;
-                }
-            }
-            try {
-                Thread.sleep(PAUSE * attempt);
-            } catch (InterruptedException stopped) {
-                Thread.currentThread().interrupt();
-                throw new InterruptedIOException(path.toString());
-            }
-        }
-    }
-
-    private static boolean createOnce(FileSystem files, Path path, byte[] content) throws IOException {
         try {
             FSDataOutputStreamBuilder builder = files.createFile(path);
             builder.overwrite(false);

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import shlex
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -29,9 +28,6 @@ from headrace_lake.spark.storage import Storage
 
 JVM_END_SECONDS: Final = 5.0
 """Seconds that a JVM that no longer answers may take to end."""
-
-HOOKS_MS: Final = 15_000
-"""Milliseconds that a JVM whose driver has ended may take for its hooks: they delete its local folders."""
 
 LOCAL_FILES: Final = "fs.AbstractFileSystem.file.impl"
 """Hadoop's name for the class by which the checkpoint and Delta's log are written on local disks."""
@@ -65,10 +61,6 @@ _JIT_OF_ONCE: Final = "-XX:TieredStopAtLevel=1"
 # and again: up to twice the CPU. The ids that are remembered are old objects: three quarters of the heap are for such. By default
 # the whole heap is also collected each time that some megabytes of classes more are loaded, five times in a start.
 _COLLECTOR: Final = "-XX:+UseParallelGC -XX:NewRatio=3 -XX:MetaspaceSize=256m"
-_COLLECTOR_CHOSEN: Final = re.compile(r"-XX:\+Use\w*GC\b")
-"""Java does not start with two collectors."""
-_JAVA_OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
-"""Environment variables with options for each JVM."""
 _DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 
@@ -111,10 +103,6 @@ _TUNED: Final = {
 _ALONE: Final = {"spark.ui.enabled": "false"}
 """Tuning for a `local` master, which serves a status page of its own. On a cluster, people look at Spark's pages."""
 
-_PROVIDER: Final = "spark.hadoop.fs.s3a.aws.credentials.provider"
-_ACCESS_KEY: Final = "spark.hadoop.fs.s3a.access.key"
-_WEB_IDENTITY: Final = "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider"
-
 
 def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> SparkSession:
     """Starts Spark, or uses the one that spark-submit started. Blocks for seconds; needs JAVA_HOME or java.
@@ -129,12 +117,10 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
             check_folder(name, location(path))
         check_user()
     given = _given() if submitted else {}
-    role = web_identity(os.environ, {*given, *settings.spark, *settings.spark_secrets})
     # a folder that is there: Spark would make `spark-warehouse` where it was started
     wanted = settings.spark if submitted else {"spark.sql.warehouse.dir": tempfile.gettempdir(), **settings.spark}
-    options = {**role, **session_options(given, wanted, settings.master)}
     builder = SparkSession.Builder().appName("headrace-lake")
-    for name, value in options.items():
+    for name, value in session_options(given, wanted, settings.master).items():
         builder = builder.config(name, value)
     if settings.master or not submitted:
         builder = builder.master(settings.master or _LOCAL)
@@ -145,7 +131,6 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
             builder = builder.config(_DRIVER_OPTIONS, driver_options(settings, log, logging, once=once))
             builder = builder.config("spark.driver.memory", settings.driver_memory)
             spark = _with_jars(builder, settings).getOrCreate()
-        _tether(spark)
     _write_local_files(spark, location(settings.path), location(settings.checkpoint))
     hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
     # only now: the process list shows the options that Spark starts with
@@ -166,16 +151,11 @@ def driver_options(settings: LakeSettings, log: LogSettings, logging: Path, *, o
         _JIT_OF_DRIVER,
         *(shlex.quote(f"-D{name}={path}") for name, path in named.items()),
         f"-Dheadrace.jvm.level={'warn' if log.level == 'debug' else 'off'}",
-        collector(own, *(os.environ.get(name, "") for name in _JAVA_OPTIONS)),
+        "" if "GC" in own else _COLLECTOR,  # Java does not start with two collectors
         _JIT_OF_ONCE if once else "",
         own,
     ]
     return " ".join(filter(None, options))
-
-
-def collector(*given: str) -> str:
-    """Returns the options that choose a garbage collector; none if one of the texts of options that are `given` does."""
-    return "" if any(map(_COLLECTOR_CHOSEN.search, given)) else _COLLECTOR
 
 
 def check_folder(name: str, path: str) -> None:
@@ -260,15 +240,6 @@ def _given() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def web_identity(environment: Mapping[str, str], given: Set[str]) -> dict[str, str]:
-    """Returns the option by which S3A takes the role of a Kubernetes service account; `given`: the options already set.
-
-    AWS's tools take it by themselves, after the keys; S3A's default never does (hadoop-aws 3.5.0, "Authenticating with S3").
-    """
-    has_keys = "AWS_ACCESS_KEY_ID" in environment or not given.isdisjoint({_PROVIDER, _ACCESS_KEY})
-    return {_PROVIDER: _WEB_IDENTITY} if "AWS_WEB_IDENTITY_TOKEN_FILE" in environment and not has_keys else {}
-
-
 @contextmanager
 def running(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> Iterator[SparkSession]:
     """Yields a `session` that ends with the block. Raises `HeadraceError` if the JVM has died meanwhile: nothing else says so."""
@@ -289,13 +260,6 @@ def running(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     finally:
         if process is None or process.poll() is None:
             spark.stop()
-
-
-def _tether(spark: SparkSession) -> None:
-    """Lets the JVM end after this process, whatever its hooks wait for; not where it may compile nothing."""
-    with suppress(CompilerError):
-        driver = java_class(spark, "java.lang.ProcessHandle").of(os.getpid()).get()
-        define(spark, __package__, "Tether")(driver, HOOKS_MS).start()
 
 
 def _write_local_files(spark: SparkSession, *folders: str) -> None:
