@@ -183,7 +183,7 @@ class _Health(LakeHealth):
     def landed(self, result: BatchResult) -> None:
         super().landed(result)
         self.last = result
-        self._meter.batch(result.records)
+        self._meter.batch(result.landed.records.total())
 
 
 def land(

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import FrameType
 
 from headrace_common.operations import log as logs
-from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, ConfigError, HeadraceError
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import describe, load
 from headrace_common.operations.tasks import stops
@@ -27,6 +27,7 @@ from headrace_lake.kafka.gaps import ACCEPT
 from headrace_lake.kafka.source import Brokers
 from headrace_lake.spark.causes import root_cause
 from headrace_lake.spark.engine import remarks, running
+from headrace_lake.spark.halt import exit_status
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth, OpsThread
@@ -46,23 +47,7 @@ def main() -> int:
         logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # what it says of a Ctrl-C
     for number in stops():  # while Spark starts: after an exception then, its JVM would stay
         signal.signal(number, _end)
-    try:
-        arguments.act(settings, arguments, log)
-    except ConfigError as error:
-        log.error("stopped", reason=str(error))
-        return EXIT_CONFIG
-    except HeadraceError as error:
-        log.error("stopped", reason=str(error))
-        return 1
-    except KeyboardInterrupt:  # once Spark runs it handles SIGINT
-        log.warning("interrupted")
-        return EXIT_INTERRUPTED
-    except Exception as error:
-        log.debug("failed", exc_info=error)
-        log.error("stopped", reason=root_cause(error))
-        return 1
-    log.info("ended")
-    return 0
+    return exit_status(lambda: arguments.act(settings, arguments, log), log, root_cause)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     replay.add_argument(
         "--from-time",
-        type=_moment,
+        type=datetime.fromisoformat,
         metavar="T",
         required=True,
         help="go back to what landed at T or later, like 2026-05-06T12:00:00Z; a record lands after it was received",
@@ -122,21 +107,13 @@ def _replay(settings: LakeProcessSettings, arguments: argparse.Namespace, log: L
     with running(settings.lake, settings.log, once=True) as spark:
         tables, brokers = Tables(spark, location(settings.lake.path)), Brokers(spark, settings.kafka)
         names = (settings.kafka.events_topic, settings.kafka.quarantine_topic)
-        go_back(tables, brokers, names, arguments.from_time, log)
+        since = arguments.from_time
+        go_back(tables, brokers, names, since if since.tzinfo else since.replace(tzinfo=UTC), log)
         brokers.close()
         job = Job(spark, settings, once=True, log=log, health=LakeHealth(LakeMetrics()))
         for number in stops():
             signal.signal(number, job.stop)
         job.run()
-
-
-def _moment(text: str) -> datetime:
-    """Returns the time in `text`, UTC unless it says otherwise. Raises `argparse.ArgumentTypeError`."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time in ISO 8601") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

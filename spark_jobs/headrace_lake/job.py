@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Mapping
 from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
@@ -19,12 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup.choose import open_index
-from headrace_lake.dedup.index import DedupIndex, NoIndex
+from headrace_lake.dedup.index import DedupIndex
 from headrace_lake.kafka import gaps, unlanded
 from headrace_lake.kafka.checkpoint import of_epoch
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.epoch import Epoch
-from headrace_lake.kafka.source import Brokers, TopicInfo, TopicPartition, delay_options, source_options
+from headrace_lake.kafka.source import Brokers, TopicInfo, delay_options, source_options
 from headrace_lake.kafka.start import Position
 from headrace_lake.landing.landing import Landing
 from headrace_lake.landing.on_spark import OnSpark
@@ -37,8 +36,7 @@ from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.upkeep import Upkeep
 
-_POLL: Final = 0.2  # seconds between two checks of a query that is to end
-_IDLE_POLL: Final = 1.0  # … of one that is not: a check costs Python and the JVM, while nothing is landed, too
+_POLL: Final = 0.5  # seconds between two checks of a query: each costs Python and the JVM
 _FENCE_LOOK: Final = 10.0  # seconds between two checks for a newer epoch; each batch checks too
 _RETRY: Final = 2.0  # seconds between two requests for the topics
 _ONCE_WAIT: Final = 60.0  # seconds that --once waits for Kafka and the topics
@@ -69,7 +67,7 @@ class Job:
         self._claim = Claim(self._tables, self._brokers, accept_loss=accept_loss, log=log)
 
     def stop(self, *_: int | FrameType | None) -> None:
-        """Ends the run after the current batch; during it, if Kafka does not answer: a batch may wait for minutes."""
+        """Ends the run after the current batch."""
         self._stop.set()
 
     def run(self) -> None:
@@ -127,9 +125,10 @@ class Job:
                 raise KafkaAwayError(root_cause(error)) from error
             raise HaltError(_reason(error)) from error
         finally:
-            index.close()
+            if index is not None:
+                index.close()
 
-    def _land_with(self, index: DedupIndex, topics: Mapping[str, TopicInfo]) -> None:
+    def _land_with(self, index: DedupIndex | None, topics: Mapping[str, TopicInfo]) -> None:
         fence = Fence(self._tables)
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
         layout.create(self._tables.storage, self._lake)
@@ -141,10 +140,10 @@ class Job:
         known = Topics(kafka.events_topic, kafka.quarantine_topic, {name: topic.id for name, topic in topics.items()})
         this = Epoch(epoch, known, fence, found, self._log)
         execution = OnSpark(self._tables, fence, known, index=index, horizon=self._settings.lake.horizon)
-        if not isinstance(index, NoIndex):
+        if index is not None:
             self._health.set_waiting("reading the ids of what landed lately")
             began = time.monotonic()
-            self._run_with_heartbeats(partial(index.add_landed, self._ids_since(found, topics)))
+            index.add_landed(self._ids_since(found, topics))
             seconds = round(time.monotonic() - began, 2)
             self._log.info("remembers what landed", ids=index.state().ids, seconds=seconds)
         upkeep = Upkeep(
@@ -185,35 +184,25 @@ class Job:
             with upkeep:
                 query = writer.start()
                 self._health.set_waiting("")
-                self._watch(query, Fence(self._tables), epoch, upkeep, topics)
+                self._watch(query, Fence(self._tables), epoch, upkeep)
         except (PySparkException, Py4JJavaError) as error:
             self._explain(error, landing.failure, epoch, topics)
 
-    def _run_with_heartbeats(self, work: Callable[[], None]) -> None:
-        """Runs `work` in a thread and gives heartbeats meanwhile: on large tables it takes minutes."""
-        with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(work)
-            while wait([done], timeout=1).not_done:
-                self._health.heartbeat()
-            done.result()
-
     def _ids_since(self, found: Position, topics: Mapping[str, TopicInfo]) -> int:
         kafka = self._settings.kafka
-        pairs = _partitions({kafka.events_topic: topics[kafka.events_topic]})
+        pairs = [(kafka.events_topic, number) for number in range(topics[kafka.events_topic].partitions)]
         reach = self._settings.lake.horizon + kafka.ack_deadline
         asked = partial(unlanded.first_times, self._spark, kafka)
         return unlanded.ids_since(self._brokers, pairs, found.landed, reach, asked)
 
-    def _watch(
-        self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep, topics: Mapping[str, TopicInfo]
-    ) -> None:
+    def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
         """Returns when the query has ended, or raises its error. Here an idle job notices that another has taken over."""
         look = 0.0
         try:
-            while not self._ended(query):
+            while not query.awaitTermination(cast("Any", _POLL)):
                 self._health.heartbeat()
                 # Between batches the query may end at once. During a batch, the next batch sees that it must not begin.
-                if self._stop.is_set() and not (query.status["isTriggerActive"] and self._kafka_answers(topics)):
+                if self._stop.is_set() and not query.status["isTriggerActive"]:
                     return
                 if time.monotonic() > look:
                     fence.check_epoch(epoch)
@@ -224,22 +213,6 @@ class Job:
             if query.isActive:
                 self._health.set_waiting("stopping")
                 query.stop()
-
-    def _ended(self, query: StreamingQuery) -> bool:
-        """Waits a moment; returns whether `query` has ended. Raises what ended it. A wish to stop ends the wait."""
-        if not self._once and not self._stop.wait(_IDLE_POLL) and query.isActive:
-            return False
-        return bool(query.awaitTermination(cast("Any", _POLL)))
-
-    def _kafka_answers(self, topics: Mapping[str, TopicInfo]) -> bool:
-        """Returns whether the leaders of all partitions answer."""
-        try:
-            self._brokers.offsets(_partitions(topics), earliest=False)
-        except KafkaAwayError:
-            return False
-        except HaltError:
-            pass  # it refuses: an answer
-        return True
 
     def _explain(
         self,
@@ -266,7 +239,3 @@ class Job:
 
 def _reason(error: BaseException) -> str:
     return no_time(" | ".join(chain(error))) or root_cause(error)
-
-
-def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
-    return [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]

@@ -10,10 +10,11 @@ import signal
 import sys
 
 from headrace_common.operations import log as logs
-from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, ConfigError, HeadraceError
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import describe, load
 from headrace_common.operations.tasks import stops
+from headrace_lake.spark.halt import exit_status
 from headrace_lake.upkeep.operations import OpsThread
 
 from headrace_mirror.settings import MirrorProcessSettings
@@ -35,20 +36,9 @@ def main() -> int:
         print(f"headrace_mirror: {error}", file=sys.stderr)
         return EXIT_CONFIG
     log = logs.configure(settings.log, "mirror")
-    try:
-        _run(settings, log, once=arguments.once)
-    except HeadraceError as error:
-        log.error("stopped", reason=str(error))
-        return EXIT_CONFIG if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:  # with --once; else SIGINT is handled
-        log.warning("interrupted")
-        return EXIT_INTERRUPTED
-    except Exception as error:
-        log.debug("failed", exc_info=error)
-        log.error("stopped", reason=f"{type(error).__name__}: {error}")
-        return 1
-    log.info("ended")
-    return 0
+    return exit_status(
+        lambda: _run(settings, log, once=arguments.once), log, lambda error: f"{type(error).__name__}: {error}"
+    )
 
 
 def _run(settings: MirrorProcessSettings, log: Log, *, once: bool) -> None:

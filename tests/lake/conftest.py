@@ -47,7 +47,7 @@ collection of the old ones takes half a CPU-second.
 
 QUICK = {
     "test_decode.py": ("test_an_event_has", "test_a_faulty_record", "test_a_sound_record", "test_the_quarantine_topic"),
-    "test_resends.py": ("test_resends_collapse_between_runs_and_batches_and_inside_one[map]",),
+    "test_resends.py": ("test_resends_collapse_between_runs_and_batches_and_inside_one[auto]",),
 }
 """The tests that start Spark and run in the quick tier nevertheless, by file and beginning of their names: rows as they should
 be, resends collapsed.

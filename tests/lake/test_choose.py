@@ -11,7 +11,6 @@ from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.dedup import choose
 from headrace_lake.dedup.arrays_index import ArraysIndex
 from headrace_lake.dedup.choose import open_index
-from headrace_lake.dedup.index import NoIndex
 from headrace_lake.landing.gathered import tasks
 from headrace_lake.spark.jvm import CompilerError
 from structlog.testing import CapturingLogger
@@ -40,7 +39,7 @@ class Map:
         ("local[*]", {}, False, ArraysIndex),
         ("local-cluster[2,1,1024]", {}, True, ArraysIndex),
         ("yarn", {"dedup_memory": HEAP}, True, ArraysIndex),  # it is not in the heap
-        *((master, {"horizon": 0}, True, NoIndex) for master in ("local[*]", "k8s://https://host")),
+        *((master, {"horizon": 0}, True, type(None)) for master in ("local[*]", "k8s://https://host")),
     ],
 )
 def test_the_way_fits_the_master(

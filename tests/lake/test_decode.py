@@ -268,7 +268,7 @@ def test_rows_are_counted_exactly_by_their_key(spark: SparkSession, keys: int, t
     rows = 6 * keys + 1
     key = f"if(id % 5 = 0, null, id * 7919 % {keys})"
     observation = Observation()
-    frame = spark.range(0, rows, 1, tasks).observe(observation, keyed_counts(sf.expr(key)).alias("found"))
+    frame = spark.range(0, rows, 1, tasks).observe(observation, keyed_counts(key).alias("found"))
     frame.write.format("noop").mode("append").save()
     assert counts(observation.get["found"]) == Counter(number * 7919 % keys for number in range(rows) if number % 5)
 

@@ -21,7 +21,7 @@ from headrace_lake.tables import transaction_log
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, LOG_AGE, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
-from headrace_lake.tables.properties import RETAINED_APP, VACUUMED_AT
+from headrace_lake.tables.properties import RETAINED_APP
 from headrace_lake.tables.transaction_log import LiveFiles, day_of
 from headrace_lake.upkeep import maintenance, retention
 from headrace_lake.upkeep.maintenance import Maintenance
@@ -94,12 +94,13 @@ class Lake:
 def all_of(table: LiveFiles) -> choice.Piece:
     """A piece of all files of the table's one day."""
     (day,) = {day_of(name) for name in table.files}
-    return choice.Piece(Path(table._table).name, day, tuple(table.files))
+    return choice.Piece(Path(table._table).name, day, {name: file.size for name, file in table.files.items()})
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four small files are enough to merge."""
+    """Four small files are enough to merge, and no piece waits for another."""
+    monkeypatch.setattr(maintenance, "rest_after", lambda *_: 0.0)
     monkeypatch.setattr(choice, "MOST_SMALL", 4)
     monkeypatch.setattr(choice, "_FAN", 4)
 
@@ -154,7 +155,7 @@ def test_merged_files_are_sorted_so_that_a_reader_of_one_stream_skips_the_rest(
     assert json.loads(actions[1]["add"]["stats"])["minValues"]["stream"] == "s10"
 
 
-@pytest.mark.parametrize("step", ["merge_files", "_commit"])
+@pytest.mark.parametrize("step", ["merge_files", "actions_of"])
 def test_a_merge_does_not_bring_back_rows_that_are_deleted_meanwhile(
     lake: Lake, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,33 +222,16 @@ def test_vacuum_deletes_what_is_old_enough_only(full: Lake) -> None:
     stray = full.folder / EVENTS / f"day={full.today}" / "part-of-a-killed-job.parquet"
     stray.write_bytes(b"half")
     assert full.on_disk() == 6
-    assert not retention.vacuum_due(full.inventory(EVENTS), 3600), "a new table"
-    retention.vacuum(full.tables, EVENTS, 7 * 86_400, lambda: False)
+    full.maintenance()
+    assert retention.vacuum_due(full.inventory(EVENTS), 3600), "a new table"
+    retention.vacuum(full.tables, EVENTS, full.inventory(EVENTS), 7 * 86_400)
     assert full.on_disk() == 6, "readers may still use them"
     table = full.inventory(EVENTS)
     assert not retention.vacuum_due(table, 3600)
-    retention.vacuum(full.tables, EVENTS, 0, lambda: False)
+    retention.vacuum(full.tables, EVENTS, full.inventory(EVENTS), 0)
     assert full.on_disk() == 1
     table.latest()
     assert full.proof() == []
-
-
-def test_a_vacuum_ends_when_the_job_does_and_is_due_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = lake.inventory(EVENTS)
-    before = table.properties[VACUUMED_AT]
-    sql = SparkSession.sql
-
-    def endless(spark: SparkSession, text: str) -> Any:
-        if not text.startswith("VACUUM"):
-            return sql(spark, text)
-        return sql(spark, "select sum(hash(id)) from range(10000000000000)").collect()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SparkSession, "sql", endless)
-        retention.vacuum(lake.tables, EVENTS, 0, lambda: True)
-    table.latest()
-    assert table.properties[VACUUMED_AT] == before
-    assert lake.spark.range(3).count() == 3, "what comes after it is not cancelled"
 
 
 def test_the_log_is_cleaned_up_to_an_old_checkpoint(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

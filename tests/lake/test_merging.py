@@ -6,7 +6,7 @@ import math
 
 import pytest
 from headrace_lake.tables.transaction_log import File
-from headrace_lake.upkeep.maintenance import TimeBudget
+from headrace_lake.upkeep.maintenance import rest_after
 from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, Piece, choose, is_small
 
 from tests.contract.waiting import there
@@ -84,20 +84,6 @@ def test_a_day_is_rewritten_seldom_and_has_few_files(size: int) -> None:
     assert whole + len(small) <= 1.3 * ideal
 
 
-def test_the_budget_is_a_share_of_the_time() -> None:
-    now = [0.0]
-    budget = TimeBudget(0.2, clock=lambda: now[0])
-    assert budget.left()  # something at once, so that a short run does something too
-    budget.spend(5)
-    assert not budget.left()
-    now[0] = 9.9
-    assert not budget.left()
-    now[0] = 10.1
-    assert budget.left()
-    now[0] = 1e6
-    assert budget.left()
-    budget.spend(29.9)  # half a minute was saved, not a day
-    assert budget.left()
-    budget.spend(0.2)
-    assert not budget.left()
-    assert not TimeBudget(0).left()
+def test_a_rest_leaves_pieces_their_share_of_the_time() -> None:
+    assert rest_after(5.0, 0.2) == 20.0
+    assert rest_after(9.0, 0.9) == pytest.approx(1.0)

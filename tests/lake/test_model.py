@@ -55,15 +55,15 @@ def _without_the_horizon(brokers: Any, pairs: Any, landed: Any, _: float, first_
 _list = Erase._list
 _ids_since = unlanded.ids_since
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
-    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 3),
+    "rows of a job that was shut out are landed again": (Epoch, "among_strays", lambda *_: False, 10),
     "rows of a job that was shut out are not noted": (claim, "strays", lambda *_: {}, 30),
     "a batch is not counted": (Position, "add", _only_landed, 2),
-    "an older job's write is not noticed": (fence, "_not_past", lambda *_: None, 33),
+    "an older job's write is not noticed": (fence, "not_past", lambda *_: None, 33),
     "the events table is not claimed": (fence, "EVENTS", "batches", 1),
-    "ids are read since the oldest record alone": (unlanded, "ids_since", _without_the_horizon, 18),
+    "ids are read since the oldest record alone": (unlanded, "ids_since", _without_the_horizon, 10),
     "the ids of the table are not read": (unlanded, "oldest", lambda *_: 1 << 60, 7),
-    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 23),
-    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 30),
+    "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 8),
+    "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 48),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
 
@@ -223,7 +223,7 @@ SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], in
     woken_while_another_accepts_a_loss: (
         Fence, "_claim_in", lambda self, name, epoch, rows=None, seen=None: _claim_in(self, name, epoch, rows), 92,
     ),
-    erased_while_files_are_merged: (LiveFiles, "has", lambda *_: True, 46),
+    erased_while_files_are_merged: (LiveFiles, "has", lambda *_: True, 45),
     erased_by_two: (Erase, "_list", _listed_anyway, 37),
 }  # fmt: skip
 """What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from headrace_lake.tables.statistics import statistics
 from headrace_lake.upkeep.merging import parquet_merge
-from headrace_lake.upkeep.merging.parquet_merge import Form, check, merge_files
+from headrace_lake.upkeep.merging.parquet_merge import Form, merge_files
 
 SCHEMA = pa.schema(
     [
@@ -57,7 +57,7 @@ def test_the_rows_are_the_same_and_in_order(tmp_path: Path) -> None:
     given = [rows(seed, 150) for seed in range(5)]
     files = [write(tmp_path / str(number), each) for number, each in enumerate(given)]
     merged = tmp_path / "merged"
-    merge_files(files, merged, FORM, lambda: True)
+    merge_files(files, merged, FORM)
     found = read(merged)
     flat = [row for path in files for row in read(path)]
 
@@ -86,39 +86,8 @@ def test_the_rows_are_the_same_and_in_order(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_range_of_a_long_text_holds_it(tmp_path: Path) -> None:
-    rows = pa.table({"stream": ["b" * 33, "b" * 32], "body": pa.array([None, None], pa.string())})
-    pq.write_table(rows, tmp_path / "file")
-    said = statistics(tmp_path / "file", ("stream", "body"))
-    assert said["minValues"] == {"stream": "b" * 32}
-    assert said["maxValues"]["stream"] > "b" * 33
-    assert said["nullCount"] == {"stream": 0, "body": 2}
-
-
 @pytest.mark.parametrize("micros", [-62_135_596_800_000_001, 253_402_300_800_000_000, MOST])
 def test_a_year_that_four_digits_cannot_hold_has_no_range(micros: int, tmp_path: Path) -> None:
     pq.write_table(pa.table({"at": pa.array([0, micros], pa.timestamp("us", "UTC"))}), tmp_path / "file")
     said = statistics(tmp_path / "file", ("at",))
     assert said == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"at": 0}}
-
-
-def refused(why: str, *files: Path) -> None:
-    with pytest.raises((ValueError, pa.ArrowException), match=why):
-        check(files)
-
-
-def test_what_arrow_would_not_give_back_is_not_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = write(tmp_path / "plain", rows(0, 3))
-    check([plain])
-    nested = tmp_path / "nested"
-    pq.write_table(pa.table({"body_variant": [{"metadata": b"", "value": b""}]}), nested)
-    refused("body_variant", plain, nested)
-    old = tmp_path / "old"
-    pq.write_table(pa.table({"at": pa.array([0], pa.timestamp("ns"))}), old, use_deprecated_int96_timestamps=True)
-    refused(r"timestamp\[ns\]", old)
-    monkeypatch.setattr(parquet_merge, "_MOST_OF_A_GROUP", 10)
-    refused("a row group has", plain)
-    monkeypatch.undo()
-    other = tmp_path / "other"
-    pq.write_table(pa.table({"offset": ["text"]}), other)
-    refused("incompatible types", plain, other)

@@ -7,17 +7,12 @@ import shutil
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from headrace_cli.verbs import query
-from headrace_common.operations.settings import KafkaSettings, TopicSettings
-from headrace_lake.kafka import source
+from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES
 
-from tests.contract.embedded import EmbeddedKafka
-from tests.contract.stopping import stopped
-from tests.contract.topic import own_topics
 from tests.lake.lander import version
 from tests.lake.runs import Running, Runs
-from tests.lake.stream import PARTITIONS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -66,22 +61,3 @@ def test_it_waits_for_topics_with_one_line_and_stops_when_asked(runs: Runs, topi
     runs.run()
     runs.check()
     assert version(runs.lake, BATCHES) <= transaction(2, 0), "a claim is no batch"
-
-
-def test_it_does_not_wait_for_a_kafka_that_does_not_answer_when_it_is_told_to_stop(
-    runs: Runs, own_kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A drained node took Kafka and the job: it waited two minutes for records, and for it the whole drain."""
-    runs.kafka = own_topics(own_kafka.bootstrap, TopicSettings(events_partitions=PARTITIONS, segments_partitions=0))
-    runs.send(400)
-    job = Running(runs)
-    job.next("landed")
-    with stopped(own_kafka.pid):
-        job.next("reporting failed")  # so by now Spark's own questions wait, too
-        with monkeypatch.context() as patch:
-            patch.setattr(source, "_ANSWER_TIME", 1)
-            job.stop()
-        assert not runs.said("lost Kafka, waiting for it"), "Spark gave up before the job did"
-    runs.send(400, mark="b")
-    runs.run()
-    runs.check()

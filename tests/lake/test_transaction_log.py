@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.properties import KNOWN_FEATURES
-from headrace_lake.tables.transaction_log import File, LiveFiles, TransactionLog, _newest_checkpoint
+from headrace_lake.tables.transaction_log import File, LiveFiles, TransactionLog
 
 
 class Files:
@@ -112,11 +112,3 @@ def test_a_file_that_is_added_again_is_one() -> None:
     files.put(5, add)
     table.latest()
     assert table.has(["day=2026-11-27/x"])
-
-
-def test_half_a_checkpoint_is_none() -> None:
-    first, second = (f"{5:020d}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1, 2))
-    whole = f"{3:020d}.checkpoint.parquet"
-    assert _newest_checkpoint([whole, first]) == (3, [whole])
-    assert _newest_checkpoint([whole, first, second]) == (5, [first, second])
-    assert _newest_checkpoint([first]) == (-1, [])

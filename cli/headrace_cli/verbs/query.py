@@ -123,7 +123,7 @@ _UNKNOWN: Final = re.compile(r'column "(\w+)" not found|[Cc]ould not find key "(
 QUERIES: Final = {
     "erasures": """
         select erasure, min(erased_at) as erased_at, any_value(requested_by) as requested_by, any_value(reason) as reason,
-            any_value(predicate) as predicate, "table", topic, "partition", sum("rows")::bigint as rows, count(topic) as batches
+            "table", topic, "partition", sum("rows")::bigint as rows, count(topic) as batches
         from erasures group by erasure, "table", topic, "partition" order by erased_at, erasure, "table", topic, "partition\"""",
     "gaps": """
         select reason, topic, "partition", "from", "to", "to" - "from" - "rows" as lost, landed_at

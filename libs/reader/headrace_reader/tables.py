@@ -49,7 +49,7 @@ _TYPES: Final = {
 _EMPTY: Final = {
     "gaps": """reason varchar, topic varchar, topic_id varchar, "partition" bigint, "from" bigint, "to" bigint, "rows" bigint,
         epoch bigint, landed_at timestamptz""",
-    "erasures": """erasure varchar, requested_by varchar, reason varchar, predicate varchar, "table" varchar, topic varchar,
+    "erasures": """erasure varchar, requested_by varchar, reason varchar, "table" varchar, topic varchar,
         topic_id varchar, "partition" bigint, "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz,
         erased_at timestamptz""",
 }

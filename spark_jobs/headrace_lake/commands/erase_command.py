@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import os
 from typing import Any, Final
 
 from headrace_common.operations.log import Log
@@ -55,7 +54,7 @@ def request_of(arguments: argparse.Namespace) -> ErasureRequest:
     if arguments.apply and not arguments.finish and not arguments.reason.strip():
         arguments.refuse("--apply needs --reason")
     reason = arguments.reason.strip() or "finishes earlier erasures"
-    return ErasureRequest(arguments.where, reason, arguments.by or _user())
+    return ErasureRequest(arguments.where, reason, arguments.by or getpass.getuser())
 
 
 def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
@@ -63,10 +62,3 @@ def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log)
     with running(settings.lake, settings.log) as spark:
         tables = Tables(spark, location(settings.lake.path))
         Erase(tables, ErasureRows(tables), request, apply=arguments.apply, log=log).run()
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        return str(os.getuid())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import Final, NamedTuple
+from typing import Final
 
 from headrace_common.record.contract import DETERMINISTIC
 from pyspark.sql import DataFrame
@@ -18,18 +18,6 @@ from headrace_lake.tables.properties import ERASED_APP
 _SOURCE: Final = "headrace_erased"
 
 
-class Found(NamedTuple):
-    """The rows of one table and partition that an erasure is to list."""
-
-    table: str
-    topic: str
-    partition: int
-    rows: int
-    batches: int
-    landed_first: str
-    landed_last: str
-
-
 class ErasureRows:
     """The rows of one erasure. Every call blocks and runs a query."""
 
@@ -41,8 +29,9 @@ class ErasureRows:
         """Returns how many erasures were listed so far."""
         return erasures.read(self._tables.spark, self._tables.lake).select("erasure").distinct().count()
 
-    def find(self, where: str) -> list[Found]:
+    def find(self, where: str) -> dict[str, int]:
         """Finds the rows that `where` names and no erasure has listed, and keeps them until `close`; empty: it names none.
+        Returns table -> how many.
 
         In quarantine it can look into a body only if the bytes are JSON; a column that quarantine lacks is null there. Copies
         of a named event go with it, wherever they are: they have its id. So do events with a listed id.
@@ -73,10 +62,7 @@ class ErasureRows:
             sf.collect_list("offset").alias("offsets"),
             sf.collect_set("own_id").alias("ids"),
         ).persist()
-        summed = self._found.groupBy("table", "topic", "partition").agg(
-            sf.sum("rows"), sf.count(sf.lit(1)), sf.min("landed_at").cast("string"), sf.max("landed_at").cast("string")
-        )
-        return [Found(*row) for row in summed.orderBy("table", "topic", "partition").collect()]
+        return dict(self._found.groupBy("table").agg(sf.sum("rows")).collect())
 
     def _unlisted(self, rows: DataFrame, table: str) -> DataFrame:
         return rows.join(self._places(table), list(KEY), "left_anti").withColumn("table", sf.lit(table))

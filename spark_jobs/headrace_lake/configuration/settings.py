@@ -99,7 +99,7 @@ class LakeSettings(Section):
     vacuum_age: WholeSeconds = Field(
         7 * 86_400,
         ge=3600,
-        le=30 * 86_400,
+        le=7 * 86_400,  # Delta's log names a removed file for a week
         description="Seconds that files stay after compaction or retention removed them from the table: the longest time that"
         " a query may take.",
     )

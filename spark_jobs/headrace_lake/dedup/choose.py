@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from headrace_lake.configuration.settings import LakeSettings, location
 from headrace_lake.dedup.arrays_index import ArraysIndex
-from headrace_lake.dedup.index import DedupIndex, NoIndex
+from headrace_lake.dedup.index import DedupIndex
 from headrace_lake.dedup.map_index import MapIndex
 from headrace_lake.spark.jvm import CompilerError, java_class
 
@@ -18,10 +18,10 @@ _SHARE: Final = 4  # the index takes a quarter of the heap, unless LAKE__DEDUP_M
 _LEAST_SHARE: Final = 2  # in the heap the index may take at most half: landing needs the rest
 
 
-def open_index(spark: SparkSession, settings: LakeSettings, topic_id: str, log: Log) -> DedupIndex:
-    """Returns an empty index. Raises `ConfigError` if it would take more than half of the heap."""
+def open_index(spark: SparkSession, settings: LakeSettings, topic_id: str, log: Log) -> DedupIndex | None:
+    """Returns an empty index, or None for no horizon. Raises `ConfigError` if it would take more than half of the heap."""
     if settings.horizon == 0:
-        return NoIndex()
+        return None
     master = str(spark.sparkContext.master)
     heap = int(java_class(spark, "java.lang.Runtime").getRuntime().maxMemory())
     most = settings.dedup_memory or heap // _SHARE

@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
-from typing_extensions import override
 
 from headrace_lake.spark.literals import OURS, quoted
 from headrace_lake.tables.layout import EVENTS
@@ -75,26 +73,6 @@ class DedupIndex(Protocol):
 
     def close(self) -> None:
         """Frees the index."""
-
-
-class NoIndex(DedupIndex):
-    """Finds no duplicates."""
-
-    @override
-    def add_landed(self, since: int) -> None:
-        pass
-
-    @override
-    def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
-        return write(decoded.withColumn(DUPLICATE, sf.lit(False)))
-
-    @override
-    def state(self) -> IndexState:
-        return IndexState(0, 0, None)
-
-    @override
-    def close(self) -> None:
-        pass
 
 
 def landed(spark: SparkSession, lake: str, since: int, topic_id: str) -> DataFrame:

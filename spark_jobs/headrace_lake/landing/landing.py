@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-from headrace_lake.configuration.reasons import OTHER
 from headrace_lake.kafka.checkpoint import Checkpoint, Range
 from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicPartition
-from headrace_lake.landing import freshness
-from headrace_lake.landing.freshness import Ages
 from headrace_lake.landing.left_out import rows as left_out_rows
-from headrace_lake.landing.plan import DedupStatus, Execution, Plan
+from headrace_lake.landing.plan import DedupStatus, Execution, Landed, Plan
 from headrace_lake.spark.halt import HaltError, StoppingError
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, SCHEMAS
-
-PROTOCOLS: Final = ("lumberjack", "forward", "courier", "logjam", "segment")
-"""Protocols with a label of their own in metrics; every other lands as well, and is counted as `other`."""
 
 
 @dataclass(frozen=True)
@@ -33,30 +26,12 @@ class BatchResult:
     """The result of one batch."""
 
     batch: int
-    records: int
-    events: int
     seconds: float
     ends: Mapping[TopicPartition, int]
     """One past the last landed offset, by partition of the batch."""
-    ages: Ages
-    """Ages of the landed events at the commit."""
-    newest: int | None = None
-    """The latest Kafka timestamp of the events, in ms; None without events."""
-    duplicates: Mapping[str, int] = field(default_factory=dict)
-    """Resends left out, by protocol."""
-    erased: int = 0
-    """How many of the resends were erased before."""
-    reasons: Mapping[str, int] = field(default_factory=dict)
-    """Quarantined rows, by reason."""
-    dedup_status: DedupStatus | None = None
+    landed: Landed
+    dedup_status: DedupStatus
     """How well duplicates are recognised now."""
-
-
-def described(batch: int, epoch: int, ranges: Sequence[Range]) -> str:
-    """Returns the name of a batch's jobs on Spark's pages."""
-    offsets = sum(item.end - item.start for item in ranges)
-    partitions = "partition" if len(ranges) == 1 else "partitions"
-    return f"headrace: batch {batch} of epoch {epoch}, {offsets:,} offsets of {len(ranges)} {partitions}"
 
 
 class Landing:
@@ -107,49 +82,32 @@ class Landing:
         strays = self._epoch.among_strays(ranges)
         if strays:
             self._epoch.log.info("rows of an interrupted job left out")
-        plan = Plan(described(batch, self._epoch.number, ranges), version, ranges, datetime.now(UTC), strays)
-        left = self._execution.begin(records, plan)
+        plan = Plan(version, ranges, datetime.now(UTC), strays)
+        landed = self._execution.begin(records, plan)
         try:
-            found = self._execution.events(plan)
+            self._execution.events(plan, landed)
             self._epoch.log.debug("events written", batch=batch)
-            quarantined = self._execution.quarantine(plan, found.faulty)
+            self._execution.quarantine(plan, landed)
             self._epoch.log.debug("quarantine written", batch=batch)
         finally:
             self._execution.end()
-        if left_out := [*found.left_out, *quarantined.left_out]:
-            self._epoch.fence.write(DUPLICATES, left_out_rows(left_out, plan.landed_at), version)
-        names = {topic_id: name for name, topic_id in self._epoch.topics.ids.items()}
-        counts = Counter({(names[topic_id], number): held.rows for (topic_id, number), held in left.items()})
-        counts.update({(self._epoch.topics.events, number): count for number, count in found.records.items()})
-        counts.update({(self._epoch.topics.quarantine, number): count for number, count in quarantined.records.items()})
-        since = min([plan.landed_at, *(held.since for held in left.values())])
-        self._epoch.fence.write(BATCHES, self._summary(batch, ranges, counts, since), version)
+        if landed.left_out:
+            self._epoch.fence.write(DUPLICATES, left_out_rows(landed.left_out, plan.landed_at), version)
+        self._epoch.fence.write(BATCHES, self._summary(batch, ranges, landed), version)
         self._epoch.log.debug("batch written", batch=batch)
         self._epoch.fence.check(version)
 
         self._epoch.position.add(ranges)
+        ends = {(topic, partition): end for topic, partition, _, end in ranges}
         took = time.monotonic() - began
-        self._on_landed(
-            BatchResult(
-                batch, counts.total(), found.events, took,
-                ends={(topic, partition): end for topic, partition, _, end in ranges},
-                ages=freshness.ages(found.ages, took) if found.ages else Ages([]),
-                newest=found.newest,
-                duplicates=Counter(each.protocol if each.protocol in PROTOCOLS else OTHER for each in found.left_out),
-                erased=found.erased,
-                reasons=quarantined.reasons,
-                dedup_status=self._execution.dedup_status(),
-            )
-        )  # fmt: skip
+        self._on_landed(BatchResult(batch, took, ends, landed, self._execution.dedup_status()))
 
-    def _summary(
-        self, batch: int, ranges: list[Range], counts: Mapping[TopicPartition, int], landed_at: datetime
-    ) -> pa.Table:
+    def _summary(self, batch: int, ranges: list[Range], landed: Landed) -> pa.Table:
         rows = [
             {
                 "epoch": self._epoch.number, "batch": batch, "topic": topic, "topic_id": self._epoch.topics.ids[topic],
-                "partition": partition, "from": start, "to": end, "records": counts[topic, partition],
-                "landed_at": landed_at, "strays": None, "number": number,
+                "partition": partition, "from": start, "to": end, "records": landed.records[topic, partition],
+                "landed_at": landed.since, "strays": None, "number": number,
             }
             for number, (topic, partition, start, end) in enumerate(ranges, self._epoch.position.rows + 1)
         ]  # fmt: skip

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from headrace_lake.dedup.index import IndexState
 from headrace_lake.kafka.checkpoint import Range
+from headrace_lake.kafka.source import TopicPartition
 from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.tables.on_spark import Held
+
+OLDEST: Final = 86_400
+"""Seconds that an age is counted as if it is higher."""
 
 
 class Plan(NamedTuple):
     """One batch. All its rows land at `landed_at`, under the transaction `version`."""
 
-    what: str
-    """For pages that show what runs."""
     version: int
     ranges: Sequence[Range]
     landed_at: datetime
@@ -32,53 +35,47 @@ class DedupStatus:
     state: IndexState
     span: float
     """Seconds within which the Kafka timestamps of duplicates must be: the horizon, or less if memory ran out."""
-    short: bool
-    """Whether the span is less than the horizon."""
 
 
-@dataclass(frozen=True)
-class EventCounts:
-    """Counts of a batch's records of the events topic."""
+@dataclass
+class Landed:
+    """The rows of one batch, as far as it has landed."""
 
-    records: Mapping[int, int] = field(default_factory=dict)
-    """By partition."""
+    since: datetime
+    """The earliest `landed_at` among them."""
+    records: Counter[TopicPartition] = field(default_factory=Counter)
+    """How many records Kafka held, by partition."""
     events: int = 0
-    """Rows that landed."""
     faulty: int = 0
-    """Records that are no events: they go to quarantine."""
-    left_out: Sequence[LeftOut] = ()
-    """Resends, and events that were erased before."""
+    """Records of the events topic that are no events: they go to quarantine."""
+    left_out: list[LeftOut] = field(default_factory=list)
+    """Resends, and what was erased before."""
     newest: int | None = None
-    """The latest Kafka timestamp of the records, in ms."""
+    """The latest Kafka timestamp of the events, in ms."""
     ages: Mapping[int, int] = field(default_factory=dict)
-    """How many of the rows are in each `freshness.span`."""
-    erased: int = 0
-    """How many of the events left out were erased before."""
-
-
-@dataclass(frozen=True)
-class QuarantineCounts:
-    """Counts of a batch's records for quarantine."""
-
-    records: Mapping[int, int] = field(default_factory=dict)
-    """Of the quarantine topic, by partition."""
+    """Whole seconds, at most `OLDEST`, from the receipt of an event to the beginning of the batch -> how many landed."""
     reasons: Mapping[str, int] = field(default_factory=dict)
-    """Rows that landed, of both topics, by reason."""
-    left_out: Sequence[LeftOut] = ()
-    """Records that were erased before."""
+    """Rows for quarantine, by reason."""
+
+    def add_held(self, there: Mapping[TopicPartition, Held], ids: Mapping[str, str]) -> None:
+        """Counts rows that an earlier job left; `there`: by Kafka's id of the topic, `ids`: topic -> that id."""
+        names = {topic_id: name for name, topic_id in ids.items()}
+        for (topic_id, number), held in there.items():
+            self.records[names[topic_id], number] += held.rows
+            self.since = min(self.since, held.since)
 
 
 class Execution(Protocol):
     """Carries out plans, one after the other. Every call blocks."""
 
-    def begin(self, records: Any, plan: Plan) -> Mapping[tuple[str, int], Held]:
-        """Takes Kafka's `records` of `plan`, without those that the tables hold, which it returns if there may be strays."""
+    def begin(self, records: Any, plan: Plan) -> Landed:
+        """Takes Kafka's `records` of `plan`, without those that the tables hold, which count as landed."""
 
-    def events(self, plan: Plan) -> EventCounts:
+    def events(self, plan: Plan, landed: Landed) -> None:
         """Lands the events: those that are neither resends nor erased."""
 
-    def quarantine(self, plan: Plan, faulty: int) -> QuarantineCounts:
-        """Lands the quarantine topic's records, and the `faulty` ones among the events."""
+    def quarantine(self, plan: Plan, landed: Landed) -> None:
+        """Lands the quarantine topic's records, and the faulty ones among the events."""
 
     def end(self) -> None:
         """Forgets the records."""

@@ -13,7 +13,7 @@ from headrace_lake.configuration.reasons import OTHER, REASONS
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.landing.left_out import listed
 from headrace_lake.rows import decode
-from headrace_lake.rows.decode import Topics
+from headrace_lake.rows.decode import Topics, quoted
 from headrace_lake.rows.keyed_counts import keyed_counts
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 
@@ -49,7 +49,7 @@ class Quarantine:
 
     def measures(self) -> list[Column]:
         """Aggregates to observe while `rows` are written; `by_reason` and `left_out.read` read their values."""
-        of_topic = sf.when(sf.col("topic") == self._topics.quarantine, sf.col("partition"))
+        of_topic = f"if(topic = {quoted(self._topics.quarantine)}, partition, null)"
         by_reason = (sf.count_if(self.wanted & (sf.col("reason") == reason)).alias(reason) for reason in REASONS)
         return [
             keyed_counts(of_topic).alias(RECORDS),

@@ -18,17 +18,12 @@ _ROOM: Final = 1 << 30
 """Values for which a histogram has room; it takes memory only for those that it meets."""
 
 
-def keyed_counts(key: Column) -> Column:
-    """Returns an aggregate that counts rows by `key`, a whole number below 2^53; rows where it is null do not count.
+def keyed_counts(key: str) -> Column:
+    """Returns an aggregate that counts rows by `key` (SQL), a whole number below 2^53; rows where it is null do not count.
 
     Pass its value to `counts`.
     """
-    return sf.to_json(sf.histogram_numeric(key.cast("double"), sf.lit(_ROOM)))
-
-
-def keyed_counts_sql(key: str) -> str:
-    """Returns the same as SQL, of a key in SQL."""
-    return f"to_json(histogram_numeric(double({key}), {_ROOM}))"
+    return sf.expr(f"to_json(histogram_numeric(double({key}), {_ROOM}))")
 
 
 def counts(value: str | None) -> Counter[int]:

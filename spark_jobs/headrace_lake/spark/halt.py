@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from headrace_common.operations.errors import HeadraceError
+from collections.abc import Callable
+
+from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, ConfigError, HeadraceError
+from headrace_common.operations.log import Log
 
 
 class HaltError(HeadraceError):
@@ -23,3 +26,21 @@ class StoppingError(HeadraceError):
 
 class KafkaAwayError(HeadraceError):
     """Kafka does not answer, has no address, or its client no token. The job may wait for it."""
+
+
+def exit_status(act: Callable[[], None], log: Log, reason: Callable[[Exception], str]) -> int:
+    """Calls `act`, logs why it ended, and returns the status of the process; `reason`: what an error that is not ours says."""
+    try:
+        act()
+    except HeadraceError as error:
+        log.error("stopped", reason=str(error))
+        return EXIT_CONFIG if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:  # once Spark runs it handles SIGINT
+        log.warning("interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        log.debug("failed", exc_info=error)
+        log.error("stopped", reason=reason(error))
+        return 1
+    log.info("ended")
+    return 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, Final, cast
@@ -18,7 +16,6 @@ from headrace_lake.spark.causes import root_cause
 _PACKAGE: Final = "headrace.lake"
 _BESIDE: Final = "org.apache.spark.sql.api.java.UDF1"  # a class of the loader that gets ours
 _BETWEEN: Final = "\x1f"  # no SQL of ours has it
-_LOOK: Final = 0.2  # seconds between two questions whether to cancel
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -71,29 +68,6 @@ def active_session(spark: SparkSession, session: Any) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-@contextmanager
-def cancelled_if(spark: SparkSession, stopping: Callable[[], bool]) -> Iterator[None]:
-    """Lets the Spark jobs that this thread starts in the block fail from the moment when `stopping` returns True."""
-    context, group = spark.sparkContext, str(uuid.uuid4())
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(_LOOK):
-            if stopping():
-                context.cancelJobGroup(group)
-
-    watch = threading.Thread(target=look, daemon=True)
-    context.setJobGroup(group, "headrace: upkeep", interruptOnCancel=True)
-    watch.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watch.join()
-        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-            context.setLocalProperty(name, cast("str", None))
 
 
 class CompilerError(Exception):

@@ -1,18 +1,15 @@
-"""Changes to the properties of a table, and commits that Delta refuses because the table is being altered or its files merged."""
+"""Commits that Delta refuses because the table is being altered or its files merged."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
-from headrace_lake.spark.literals import quoted
-
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 20
 _ALTERED: Final = re.compile(
     r"(Metadata|Protocol)ChangedException|DELTA_(METADATA|PROTOCOL)_CHANGED"
     r"|Concurrent(Append|Delete\w+)Exception|DELTA_CONCURRENT_(APPEND|DELETE)"
@@ -32,11 +29,3 @@ def unless_altered(commit: Callable[[], object]) -> None:
         except (Py4JJavaError, PySparkException) as error:
             if not left or _ALTERED.search(str(error)) is None:
                 raise
-
-
-def set_properties(spark: SparkSession, path: str, wanted: Mapping[str, str]) -> None:
-    """Sets the properties `wanted` of the table at `path`, in a commit of their own, unless it has them. Blocks on storage."""
-    ((have,),) = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties").collect()
-    listed = ", ".join(f"'{name}' = {quoted(value)}" for name, value in wanted.items() if have.get(name) != value)
-    if listed:
-        unless_altered(lambda: spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({listed})"))

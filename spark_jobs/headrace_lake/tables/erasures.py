@@ -36,7 +36,6 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "erasure": StringType(),
     "requested_by": StringType(),
     "reason": StringType(),
-    "predicate": StringType(),  # salted hash
     "table": StringType(),  # of the erased rows; null, like what follows, if the erasure found none
     "topic": StringType(),
     "topic_id": StringType(),

@@ -23,6 +23,7 @@ from headrace_lake.spark.halt import HaltError, SupersededError
 from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
+from headrace_lake.tables.properties import RETAINED_APP
 from headrace_lake.tables.transaction_log import TransactionLog
 
 REPLAYED: Final = 1 << 31
@@ -61,7 +62,7 @@ class Fence:
         """Returns the first day whose rows retention has kept in the table `name`, in days since 1970; -1: it dropped none."""
         log = self._log(name)
         log.latest()
-        return log.kept_from()
+        return log.version_of(RETAINED_APP)
 
     def claim(self, settle: Callable[[int], Mapping[str, pa.Table]] = lambda _: {}) -> int:
         """Claims the next epoch in every table and returns it.
@@ -92,7 +93,7 @@ class Fence:
 
         token = f"claim {epoch} {uuid.uuid4()}"
         log = self._log(name)
-        _unless_overtaken(lambda: self._tables.append(name, rows, claim_of(epoch), token, latest_now))
+        unless_overtaken(lambda: self._tables.append(name, rows, claim_of(epoch), token, latest_now))
         latest = log.latest()
         if token in log.tokens:
             return True
@@ -104,8 +105,8 @@ class Fence:
 
     def check(self, version: int) -> None:
         """Raises `SupersededError` if a table is beyond `version`: another job lands on the tables. Blocks on storage."""
-        for name, log in self._logs.items():
-            _not_past(name, log.latest(), version)
+        for log in self._logs.values():
+            not_past(log.latest(), version)
 
     def check_epoch(self, epoch: int) -> None:
         """Raises `SupersededError` if an epoch after `epoch` was claimed."""
@@ -124,12 +125,12 @@ class Fence:
     ) -> None:
         """Appends `rows` to the table `name` under `version`, and makes sure that this write is committed.
 
-        `accept`: see `Appender.append`. Raises `SupersededError` if another job took over, and `HaltError` if the log has no
+        `accept`: see `append.append`. Raises `SupersededError` if another job took over, and `HaltError` if the log has no
         such commit.
         """
         token = f"batch {version} {uuid.uuid4()}"
         latest = self._log(name).latest
-        _unless_overtaken(lambda: self._tables.append(name, rows, version, token, latest, accept))
+        unless_overtaken(lambda: self._tables.append(name, rows, version, token, latest, accept))
         self._check_committed(name, version)
         tokens = self._log(name).tokens
         if token not in tokens:
@@ -139,13 +140,13 @@ class Fence:
     def forget_lines(self, first: int, epoch: int) -> None:
         """Deletes the lines of `batches` from the number `first` on, for a replay that holds `epoch`. Raises like `write`."""
         version = transaction(epoch, REPLAYED)
-        _unless_overtaken(lambda: self._tables.delete_lines(first, version))
+        unless_overtaken(lambda: self._tables.delete_lines(first, version))
         self._check_committed(BATCHES, version)
 
     def _check_committed(self, name: str, version: int) -> None:
         """Raises `HaltError` unless `version` is the last transaction of the table `name`; raises like `check`."""
         latest = self._log(name).latest()
-        _not_past(name, latest, version)
+        not_past(latest, version)
         if latest != version:
             raise HaltError(f"a write to the table {name} was not committed, and no other job's was")
 
@@ -153,22 +154,16 @@ class Fence:
         return self._logs[name]
 
 
-def _not_past(name: str, latest: int, version: int) -> None:
-    if latest <= version:
-        return
-    if epoch_of(latest) > epoch_of(version):
+def not_past(latest: int, version: int) -> None:
+    """Raises `SupersededError` if `latest`, the last transaction of a table, is beyond `version`."""
+    if latest > version:
         raise SupersededError(
-            f"another job has taken over: it claimed epoch {epoch_of(latest)} of the tables, this job holds epoch "
-            f"{epoch_of(version)} and stops"
+            f"another job has taken over: it claimed epoch {epoch_of(latest)} of the tables, this job holds epoch"
+            f" {epoch_of(version)} and stops"
         )
-    raise SupersededError(
-        f"another process writes under the same epoch: the table {name} holds batch "
-        f"{latest - transaction(epoch_of(latest), 0)} of epoch {epoch_of(latest)}, this job is at batch "
-        f"{version - transaction(epoch_of(version), 0)} and stops"
-    )
 
 
-def _unless_overtaken(commit: Callable[[], object]) -> None:
+def unless_overtaken(commit: Callable[[], object]) -> None:
     """Calls `commit`. That another of our commits came before it is no error here: callers look at the log afterwards."""
     try:
         unless_altered(commit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -21,7 +20,6 @@ from pyspark.sql.types import (
 
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.properties import VACUUMED_AT
 
 EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
@@ -178,7 +176,7 @@ def create(storage: Storage, lake: str) -> None:
             continue
         partitioned = f"PARTITIONED BY ({DAY})" if DAY in schema.names else ""
         skipped_by = ",".join(column for column in SKIPPED_BY if column in schema.names)
-        properties = {**PROPERTIES, VACUUMED_AT: str(int(time.time())), STATISTICS: skipped_by}
+        properties = {**PROPERTIES, STATISTICS: skipped_by}
         columns = ", ".join(
             f"`{field.name}` {field.dataType.simpleString()} COMMENT {quoted(field.metadata['comment'])}"
             for field in schema.fields

@@ -11,16 +11,13 @@ from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 from headrace_common.record.contract import GapReason
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake.spark.jvm import active_session, cancelled_if, java_class
+from headrace_lake.spark.jvm import active_session, java_class
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import altered
-from headrace_lake.tables.append import DELTA, Appender
+from headrace_lake.tables.append import DELTA, append
 from headrace_lake.tables.erasures import with_erased
 from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, EVENTS, GAPS, KEY, LOG_AGE, QUARANTINE
 from headrace_lake.tables.properties import APP_ID
@@ -112,8 +109,8 @@ class Tables:
         *,
         app: str = APP_ID,
     ) -> None:
-        """Appends `rows` to the table `name` under a transaction version of `app`; see `Appender.append`."""
-        Appender(self.spark, app).append(self.path(name), rows, version, token, latest, accept)
+        """Appends `rows` to the table `name` under a transaction version of `app`; see `append.append`."""
+        append(self.spark, app, self.path(name), rows, version, token, latest, accept)
 
     def sums(self) -> list[Sums]:
         """Returns what `batches` and the accepted gaps cover, by partition. One query."""
@@ -178,10 +175,6 @@ class Tables:
         )  # fmt: skip
         return events.unionAll(rejects).unionAll(left_out)
 
-    def set_properties(self, name: str, wanted: Mapping[str, str]) -> None:
-        """Sets the properties `wanted` of the table `name`, in a commit of their own, unless it has them."""
-        altered.set_properties(self.spark, self.path(name), wanted)
-
     def delete_days(self, name: str, first: date) -> None:
         """Deletes the days before `first` from the table `name`. The commit reads or writes no data file."""
         self.spark.sql(f"DELETE FROM delta.`{self.path(name)}` WHERE {DAY} < '{first.isoformat()}'")  # noqa: S608
@@ -199,16 +192,9 @@ class Tables:
             log = java_class(self.spark, f"{DELTA}.DeltaLog").forTable(session, self.path(name))
             log.cleanUpExpiredLogs(log.update(False, none, none), none, age, hours)
 
-    def vacuum(self, name: str, stopping: Callable[[], bool]) -> bool:
-        """Deletes the files of the table `name` that no version needs. Returns whether it has ended: soon if `stopping`."""
-        try:
-            with cancelled_if(self.spark, stopping):
-                self.spark.sql(f"VACUUM delta.`{self.path(name)}`")
-        except (PySparkException, Py4JJavaError):
-            if not stopping():
-                raise
-            return False
-        return True
+    def vacuum(self, name: str, age: float) -> None:
+        """Deletes the files of the table `name` that no version of the last `age` seconds needs."""
+        self.spark.sql(f"VACUUM delta.`{self.path(name)}` RETAIN {age / 3600:.6f} HOURS")
 
 
 def held_in(there: DataFrame) -> dict[tuple[str, int], Held]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-VACUUMED_AT: Final = "headrace.vacuumedAt"
-"""When the table was last vacuumed, or created; Unix seconds."""
-
 APP_ID: Final = "headrace"
 """Our application in Delta's transaction identifiers."""
 
@@ -16,6 +13,9 @@ RETAINED_APP: Final = "headrace.retainedFrom"
 
 The job commits it before it drops earlier rows. A property could be set by any writer; the proof would have to believe it.
 """
+
+VACUUMED_APP: Final = "headrace.vacuumedAt"
+"""Our application in Delta's transaction identifiers whose version is when the table was last vacuumed, in Unix seconds."""
 
 ERASED_APP: Final = "headrace.erasures"
 """Our application in the transaction identifiers of the table of erasures: its version is the number of erasures."""

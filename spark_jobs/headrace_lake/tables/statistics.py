@@ -6,13 +6,9 @@ from collections import Counter
 from collections.abc import Collection
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow.parquet as pq
-
-_LAST: Final = "\U0010ffff"
-"""No character comes after it."""
-_PREFIX: Final = 32  # characters of a text that statistics keep, as Delta does
 
 
 def statistics(file: Path, columns: Collection[str]) -> dict[str, Any]:
@@ -44,9 +40,7 @@ def statistics(file: Path, columns: Collection[str]) -> dict[str, Any]:
     return {
         "numRecords": footer.num_rows,
         "minValues": {name: _said(low) for name, (low, _) in known.items()},
-        "maxValues": {
-            name: _upper(high) if isinstance(high, str) else _said(high) for name, (_, high) in known.items()
-        },
+        "maxValues": {name: _said(high) for name, (_, high) in known.items()},
         "nullCount": dict(nulls),
     }
 
@@ -54,13 +48,4 @@ def statistics(file: Path, columns: Collection[str]) -> dict[str, Any]:
 def _said(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value.year:04}-{value:%m-%dT%H:%M:%S}.{value.microsecond:06}Z"
-    if isinstance(value, date):
-        return value.isoformat()
-    return value[:_PREFIX] if isinstance(value, str) else value
-
-
-def _upper(text: str) -> str:
-    """Returns a short text that is not below `text`."""
-    rest = text[_PREFIX:]
-    beyond = 1 + len(rest) - len(rest.lstrip(_LAST))
-    return text[:_PREFIX] + _LAST * beyond if rest else text
+    return value.isoformat() if isinstance(value, date) else value

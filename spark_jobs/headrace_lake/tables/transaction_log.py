@@ -29,13 +29,13 @@ from typing_extensions import override
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.layout import DAY
-from headrace_lake.tables.properties import APP_ID, RETAINED_APP, strange_features
+from headrace_lake.tables.properties import APP_ID, strange_features
 
 _AWAY: Final = 60.0
 """Seconds; the clean-up of the log (`layout.LOG_AGE`) never deletes younger commits."""
 _TOKENS: Final = 1_000
 """How many of the last are kept: a writer looks for its own at once, and a follower of the log never does."""
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _AS_PATTERNS: Final = "__globPaths__"  # Spark's `DataSource.GLOB_PATHS_KEY`
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _DAY: Final = re.compile(rf"{DAY}=([^/]+)/")
@@ -94,9 +94,9 @@ class TransactionLog:
             )
         return self._versions.get(APP_ID, -1)
 
-    def kept_from(self) -> int:
-        """Returns the first day whose rows retention has kept, in days since 1970; -1 if it dropped none. As of `latest`."""
-        return self._versions.get(RETAINED_APP, -1)
+    def version_of(self, app: str) -> int:
+        """Returns the highest transaction version of another application of ours, or -1. As of `latest`."""
+        return self._versions.get(app, -1)
 
     def version(self) -> int:
         """Returns the number of the newest commit, of any writer; -1 without a table. Blocks and raises like `latest`."""
@@ -147,7 +147,7 @@ class TransactionLog:
         names = self._storage.names(self._folder)
         commits = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
         self._listed = max(commits, default=-1)
-        newest, files = _newest_checkpoint(names)
+        newest = max((int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))), default=-1)
         if newest < self._next:  # we have read further than the checkpoint: nothing is missing
             return
         if newest < 0 and commits and min(commits) > 0:
@@ -158,13 +158,14 @@ class TransactionLog:
             )
         self._next = newest + 1
         self._restart(newest)
+        if newest < 0:
+            return
         with tempfile.TemporaryDirectory(prefix="headrace-log-") as folder:
-            for file in files:
-                local = self._storage.local(f"{self._folder}/{file}", Path(folder))
-                found = pq.ParquetFile(local).read([*self._parts])
-                for name in found.column_names:
-                    for action in pc.drop_null(found[name]).to_pylist(maps_as_pydicts="strict"):
-                        self._take(newest, {name: action})
+            local = self._storage.local(f"{self._folder}/{newest:020d}.checkpoint.parquet", Path(folder))
+            found = pq.ParquetFile(local).read([*self._parts])
+            for name in found.column_names:
+                for action in pc.drop_null(found[name]).to_pylist(maps_as_pydicts="strict"):
+                    self._take(newest, {name: action})
 
     def _restart(self, version: int) -> None:
         """Forgets the actions read: those of the checkpoint at `version` follow; -1: all commits do."""
@@ -259,16 +260,6 @@ def live_rows(
 def plain_parquet(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
     """Returns the rows of `files`, by their names as they are: Spark takes a name with one of ``[]{}*?`` for a pattern."""
     return reader.option(_AS_PATTERNS, "false").parquet(*files)
-
-
-def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
-    """Returns the version of the newest complete checkpoint, and its files; without one, -1 and no files."""
-    parts: dict[tuple[int, int], list[str]] = {}  # (version, how many parts) -> files
-    for name in names:
-        if match := _CHECKPOINT.fullmatch(name):
-            parts.setdefault((int(match[1]), int(match[3] or 1)), []).append(name)
-    whole = [(version, files) for (version, count), files in parts.items() if len(files) == count]
-    return max(whole, default=(-1, []))
 
 
 def _latest(stats: str | None, column: str) -> float:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -24,22 +23,17 @@ from pyspark.errors import PySparkException
 
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.spark.causes import root_cause
-from headrace_lake.spark.halt import SupersededError
-from headrace_lake.tables.fence import epoch_of
+from headrace_lake.tables.fence import claim_of, not_past
 from headrace_lake.tables.layout import BATCHES, GAPS, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.transaction_log import LiveFiles, day_of
 from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.merging import choice, compaction
-from headrace_lake.upkeep.merging.parquet_merge import InterruptedMergeError
 from headrace_lake.upkeep.metrics import LakeMetrics
 
-_AT_ONCE: Final = 3.0  # seconds that a run has at its beginning, so that a short one does something too
-_SAVED: Final = 30.0  # most unused seconds that are saved for later
 _LOOK: Final = 5.0  # seconds between two looks at the tables' logs
 _CLEAN_EVERY: Final = 500  # commits of a table between two clean-ups of its log
-_RETRY: Final = 60.0  # seconds until a failed task is tried again; doubles each time
-_RETRY_MOST: Final = 3600.0
+_RETRY: Final = 600.0  # seconds until a failed task is tried again
 
 _SESSION: Final = {
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
@@ -55,29 +49,13 @@ _FAILURES: Final = (Py4JError, PySparkException, ArrowException, OSError, ValueE
 """The errors with which a piece may fail: landing goes on."""
 
 
-class TimeBudget:
-    """A share of the time that passes; unused time is saved, up to a limit."""
-
-    def __init__(self, share: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._share: Final = share
-        self._clock = clock
-        self._then = clock()
-        self._saved = _AT_ONCE if share else 0.0
-
-    def left(self) -> bool:
-        """Returns whether a piece may begin."""
-        now = self._clock()
-        self._saved = min(_SAVED, self._saved + (now - self._then) * self._share)
-        self._then = now
-        return self._saved > 0
-
-    def spend(self, seconds: float) -> None:
-        """Notes that a piece took `seconds`. If that exceeds the saved time, the next piece waits."""
-        self._saved -= seconds
+def rest_after(took: float, share: float) -> float:
+    """Returns how many seconds no piece begins after one that `took` some, if pieces may take a `share` of the time."""
+    return took / share - took
 
 
 class Maintenance:
-    """Maintains the tables in `lake` for the job that holds `epoch`. Calls `stopping` between pieces and within some."""
+    """Maintains the tables in `lake` for the job that holds `epoch`. Calls `stopping` between pieces."""
 
     def __init__(
         self,
@@ -98,9 +76,9 @@ class Maintenance:
         self._metrics = metrics
         self._log = log
         self._stopping = stopping
-        self._budget = TimeBudget(settings.maintenance_share)
+        self._rests_until = 0.0  # monotonic: so that pieces take no more than their share of the time
         self._looked = 0.0
-        self._not_before: dict[tuple[str, str], tuple[float, float]] = {}  # (task, table) -> (monotonic time, pause)
+        self._not_before: dict[tuple[str, str], float] = {}  # (task, table) -> monotonic time
         self._tables = {name: LiveFiles(tables.storage, tables.path(name)) for name in SCHEMAS}
         self._cleaned: dict[str, int] = {}  # table -> how many times `_CLEAN_EVERY` commits its log had then
         for name, value in _SESSION.items():
@@ -110,7 +88,7 @@ class Maintenance:
         return [name for name in self._tables if name not in (BATCHES, GAPS)]
 
     def run_due(self, *, at_once: bool = False) -> None:
-        """Does the pieces that are due, as long as the budget lasts; unless `at_once`, only some seconds after the last time.
+        """Does the pieces that are due, with rests between them; unless `at_once`, only some seconds after the last time.
 
         Blocks for some pieces. For one thread at a time.
 
@@ -120,7 +98,7 @@ class Maintenance:
             return
         try:
             self._look()
-            while not self._stopping() and self._budget.left() and (piece := self._next()) is not None:
+            while self._goes_on() and (piece := self._next()) is not None:
                 self._do(*piece)
                 self._look()
         except (Py4JError, PySparkException) as error:
@@ -128,15 +106,13 @@ class Maintenance:
         finally:
             self._looked = time.monotonic()
 
+    def _goes_on(self) -> bool:
+        return not self._stopping() and bool(self._settings.maintenance_share) and time.monotonic() >= self._rests_until
+
     def _look(self) -> None:
         """Reads the logs. Raises `SupersededError` if another job has taken over."""
         for name, table in self._tables.items():
-            latest = epoch_of(table.latest())
-            if latest > self._epoch:
-                raise SupersededError(
-                    f"another job has taken over: it claimed epoch {latest} of the tables, this job holds epoch "
-                    f"{self._epoch} and stops"
-                )
+            not_past(table.latest(), claim_of(self._epoch + 1) - 1)
             small = sum(choice.is_small(*each, self._settings.file_bytes) for each in table.files.items())
             self._metrics.files.labels(name).set(len(table.files))
             self._metrics.small_files.labels(name).set(small)
@@ -170,7 +146,7 @@ class Maintenance:
             yield "compact", piece.table, partial(self._merge, piece)
         for name, table in self._tables.items():
             if agree and retention.vacuum_due(table, settings.vacuum_every):
-                yield "vacuum", name, partial(retention.vacuum, self._lake, name, settings.vacuum_age, self._stopping)
+                yield "vacuum", name, partial(retention.vacuum, self._lake, name, table, settings.vacuum_age)
 
     def _clean_log(self, name: str, times: int) -> None:
         self._lake.clean_log(name)
@@ -178,11 +154,10 @@ class Maintenance:
 
     def _merge(self, piece: choice.Piece) -> None:
         table, path = self._tables[piece.table], self._lake.path(piece.table)
-        with suppress(InterruptedMergeError):
-            compaction.merge(self._lake.spark, path, piece, table, lambda: not self._stopping())
+        compaction.merge(self._lake.spark, path, piece, table)
 
     def _may(self, task: str, table: str) -> bool:
-        return time.monotonic() >= self._not_before.get((task, table), (0.0, 0.0))[0]
+        return time.monotonic() >= self._not_before.get((task, table), 0.0)
 
     def _do(self, task: str, name: str, act: Callable[[], object]) -> None:
         began = time.monotonic()
@@ -191,16 +166,13 @@ class Maintenance:
             act()
             self._tables[name].latest()
         except _FAILURES as error:
-            _, pause = self._not_before.get((task, name), (0.0, _RETRY / 2))
-            pause = min(_RETRY_MOST, pause * 2)
-            self._not_before[task, name] = (time.monotonic() + pause, pause)
+            self._not_before[task, name] = time.monotonic() + _RETRY
             self._metrics.maintenance_failures.labels(task).inc()
-            self._log.warning("maintenance failed", task=task, table=name, retry=round(pause), reason=root_cause(error))
+            self._log.warning("maintenance failed", task=task, table=name, reason=root_cause(error))
             return
         finally:
             took = time.monotonic() - began
-            self._budget.spend(took)
+            self._rests_until = time.monotonic() + rest_after(took, self._settings.maintenance_share)
             self._metrics.maintenance_seconds.labels(task).inc(took)
-        self._not_before.pop((task, name), None)
         self._metrics.maintenance_runs.labels(task).inc()
         self._log.info("maintained", task=task, table=name, seconds=round(took, 2))

@@ -25,12 +25,9 @@ class LakeMetrics(Catalogue):
         self.events_landed = self.counter("lake_events", "Rows landed in the events table since the start.")
         self.duplicates = self.counter(
             "lake_duplicates",
-            "Resends left out since the start, by protocol: an event with the same id had landed within LAKE__HORIZON.",
+            "Resends left out since the start, by protocol: an event with the same id had landed within LAKE__HORIZON, or was"
+            " erased.",
             ("protocol",),
-        )
-        self.erased_again = self.counter(
-            "lake_erased_again",
-            "Events left out since the start because an event with this id was erased: a client has sent it again.",
         )
         self.remembered_ids = self.gauge("lake_remembered_ids", "Ids remembered now, to recognise duplicates.")
         self.remembered_bytes = self.gauge(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from headrace_common.operations.errors import ConfigError
@@ -13,6 +14,7 @@ from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 from typing_extensions import override
 
+from headrace_lake.configuration.reasons import OTHER
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.plan import DedupStatus
 from headrace_lake.upkeep.metrics import LakeMetrics
@@ -25,6 +27,9 @@ STARTING: Final = 1800.0
 
 _SHARES: Final = (0.5, 0.95)
 
+PROTOCOLS: Final = ("lumberjack", "forward", "courier", "logjam", "segment")
+"""Protocols with a label of their own in metrics; every other lands as well, and is counted as `other`."""
+
 
 class LakeHealth(Health):
     """The job's health. The main thread and Spark's threads write it, the server's thread reads it."""
@@ -34,7 +39,6 @@ class LakeHealth(Health):
         """The metrics that it updates."""
         self._last_heartbeat = time.monotonic()
         self._waiting_for = "Spark is starting"
-        self._notes: list[str] = []
 
     def heartbeat(self) -> None:
         """Notes that the main loop still runs."""
@@ -46,37 +50,28 @@ class LakeHealth(Health):
 
     def landed(self, result: BatchResult) -> None:
         """Adds a batch to the metrics."""
-        metrics = self.metrics
+        metrics, landed = self.metrics, result.landed
         metrics.batches_landed.inc()
-        metrics.records_landed.inc(result.records)
-        metrics.events_landed.inc(result.events)
-        metrics.erased_again.inc(result.erased)
-        for counter, counts in (
-            (metrics.duplicates, result.duplicates),
-            (metrics.records_quarantined, result.reasons),
-        ):
-            for label, count in counts.items():
-                counter.labels(label).inc(count)
-        for start, end, count in result.ages.spans:
-            if count:
-                metrics.freshness.observe((start + end) / 2, count)
+        metrics.records_landed.inc(landed.records.total())
+        metrics.events_landed.inc(landed.events)
+        for each in landed.left_out:
+            metrics.duplicates.labels(each.protocol if each.protocol in PROTOCOLS else OTHER).inc()
+        for reason, count in landed.reasons.items():
+            metrics.records_quarantined.labels(reason).inc(count)
+        ages = {age + result.seconds: count for age, count in landed.ages.items()}
+        for age, count in ages.items():
+            metrics.freshness.observe(age, count)
         for share in _SHARES:
-            metrics.freshness_quantile.labels(str(share)).set(result.ages.quantile(share))
+            metrics.freshness_quantile.labels(str(share)).set(_quantile(ages, share))
         metrics.batch_seconds.observe(result.seconds)
         metrics.last_landed.set_to_current_time()
-        if result.dedup_status is not None:
-            self._count_dedup(result.dedup_status)
+        self._count_dedup(result.dedup_status)
 
     def _count_dedup(self, dedup_status: DedupStatus) -> None:
         metrics, state = self.metrics, dedup_status.state
         metrics.remembered_ids.set(state.ids)
         metrics.remembered_bytes.set(state.bytes)
         metrics.remembered_seconds.set(dedup_status.span)
-        self._notes = (
-            [f"resends are recognised within {dedup_status.span:.0f} s only: LAKE__DEDUP_MEMORY is too small"]
-            if dedup_status.short
-            else []
-        )
 
     @override
     def live_problems(self) -> list[str]:
@@ -88,9 +83,15 @@ class LakeHealth(Health):
     def ready_problems(self) -> list[str]:
         return [self._waiting_for] if self._waiting_for else []
 
-    @override
-    def notes(self) -> list[str]:
-        return self._notes
+
+def _quantile(ages: Mapping[float, int], share: float) -> float:
+    """Returns the age that `share` of the events did not exceed; 0 without events."""
+    left = share * sum(ages.values())
+    for age, count in sorted(ages.items()):
+        left -= count
+        if left <= 0:
+            return age
+    return 0.0
 
 
 class OpsThread:

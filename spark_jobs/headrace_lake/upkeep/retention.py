@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, date, datetime
-from typing import Final
 
 from headrace_lake.tables.on_spark import Tables
-from headrace_lake.tables.properties import RETAINED_APP, VACUUMED_AT
+from headrace_lake.tables.properties import RETAINED_APP, VACUUMED_APP
 from headrace_lake.tables.transaction_log import LiveFiles, day_of
-
-_TOMBSTONES: Final = "delta.deletedFileRetentionDuration"
 
 
 def first_kept(days: int, now: float, newest: str) -> date:
@@ -34,31 +30,29 @@ def drop(tables: Tables, name: str, table: LiveFiles, first: date) -> None:
 
     The transaction excuses the rows. A job that has taken over may have dropped more: then it is not committed.
     """
-
-    def kept_from() -> int:
-        table.latest()
-        return table.kept_from()
-
-    days = (first - date(1970, 1, 1)).days
-    tables.append(name, None, days, f"retain {first}", kept_from, app=RETAINED_APP)
+    _note(tables, name, table, RETAINED_APP, (first - date(1970, 1, 1)).days)
     tables.delete_days(name, first)
 
 
 def vacuum_due(table: LiveFiles, every: float) -> bool:
     """Returns whether the last vacuum of the table, by any job, is `every` seconds ago."""
-    try:
-        last = float(table.properties[VACUUMED_AT])
-    except (KeyError, ValueError):
-        last = 0.0
-    return not 0 <= time.time() - last < every
+    return not 0 <= time.time() - table.version_of(VACUUMED_APP) < every
 
 
-def vacuum(tables: Tables, name: str, age: float, stopping: Callable[[], bool]) -> None:
+def vacuum(tables: Tables, name: str, table: LiveFiles, age: float) -> None:
     """Deletes the files of the table `name` that no version of the last `age` seconds needs.
 
-    These are the files that compaction and retention removed, and those that killed jobs left. Blocks: it lists the table. If
-    `stopping`, it ends soon, without its end being noted: the next run begins again.
+    These are the files that compaction and retention removed, and those that killed jobs left. Blocks: it lists the table.
     """
-    tables.set_properties(name, {_TOMBSTONES: f"interval {int(age)} seconds"})
-    if tables.vacuum(name, stopping):
-        tables.set_properties(name, {VACUUMED_AT: str(int(time.time()))})
+    tables.vacuum(name, age)
+    _note(tables, name, table, VACUUMED_APP, int(time.time()))
+
+
+def _note(tables: Tables, name: str, table: LiveFiles, app: str, version: int) -> None:
+    """Commits a transaction of `app`, unless the table has this version of it, or a later one."""
+
+    def latest() -> int:
+        table.latest()
+        return table.version_of(app)
+
+    tables.append(name, None, version, f"{app} {version}", latest, app=app)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -25,7 +24,6 @@ from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.operations import LakeHealth
 
 _LOW_PRIORITY: Final = 10  # nice(2)
-_FIRST: Final = 60.0  # seconds that maintenance waits for the first batch, which goes first
 
 
 class Upkeep(AbstractContextManager["Upkeep"]):
@@ -45,8 +43,6 @@ class Upkeep(AbstractContextManager["Upkeep"]):
     ) -> None:
         self._health = health
         self._log = log
-        self._begins = time.monotonic() + _FIRST
-        self._short = False  # whether ids were forgotten early
         self._group_reporter = GroupReporter(brokers, group=settings.lake.group, metrics=health.metrics, log=log)
         self._group_reporter.landed(landed_before)
         self._clocks = ClockGuard(health.metrics, log)
@@ -69,27 +65,18 @@ class Upkeep(AbstractContextManager["Upkeep"]):
 
     def landed(self, result: BatchResult) -> None:
         """Learns, in Spark's thread, that a batch has landed."""
-        self._begins = 0.0
         self._health.landed(result)
-        self._clocks.landed(result.newest)
+        self._clocks.landed(result.landed.newest)
         self._group_reporter.landed(result.ends)
-        self._say_forgotten(result)
         self._log.info(
             "landed",
             batch=result.batch,
-            records=result.records,
-            events=result.events,
-            quarantined=sum(result.reasons.values()),
-            duplicates=sum(result.duplicates.values()),
+            records=result.landed.records.total(),
+            events=result.landed.events,
+            quarantined=sum(result.landed.reasons.values()),
+            duplicates=len(result.landed.left_out),
             seconds=round(result.seconds, 2),
         )
-
-    def _say_forgotten(self, result: BatchResult) -> None:
-        """Says once that ids of the horizon were forgotten, so that their resends land again; and again when that was over."""
-        status = result.dedup_status
-        if status is not None and status.short and not self._short:
-            self._log.warning("ids forgotten early", recognised_within=round(status.span))
-        self._short = status is not None and status.short
 
     def run_due(self) -> None:
         """Does the tasks that are due; the main loop calls it often. May block for some seconds. Raises the errors of
@@ -99,7 +86,7 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         if self._running is not None and self._running.done():
             self._running.result()
             self._running = None
-        if time.monotonic() >= self._begins and self._running is None:
+        if self._running is None:
             self._running = self._beside.submit(self._maintenance.run_due)
 
     def finish(self) -> None:

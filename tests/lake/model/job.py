@@ -135,7 +135,6 @@ class World:
         replaced: list[tuple[Any, str, Any]] = [
             *((module, "time", clock) for module in (transaction_log, maintenance, retention, unlanded)),
             *((module, "datetime", moment) for module in (landing, start, gaps)),
-            (maintenance.TimeBudget.__init__, "__defaults__", (clock.monotonic,)),
             (layout, "create", lambda *_, **__: None),
             (compaction, "replace", merged),
         ]
@@ -213,7 +212,7 @@ class Run:
 
     def _landed(self, epoch: int, result: BatchResult) -> None:
         """As `Upkeep.landed`; maintenance runs beside what follows."""
-        self._guard.landed(result.newest)
+        self._guard.landed(result.landed.newest)
         if self._world.chance() < 0.5 and (self._upkeep is None or self._upkeep.dead):
             self._upkeep = self._world.beside(lambda: self.maintain(epoch))
 

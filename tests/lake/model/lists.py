@@ -9,14 +9,12 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import pyarrow as pa
-from headrace_lake.commands.erase_rows import Found
 from headrace_lake.dedup.index import IndexState
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import spans
 from headrace_lake.landing.left_out import LeftOut
-from headrace_lake.landing.plan import DedupStatus, EventCounts, Execution, Plan, QuarantineCounts
+from headrace_lake.landing.plan import DedupStatus, Execution, Landed, Plan
 from headrace_lake.rows.decode import Topics
-from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, GAPS, KEY
@@ -24,7 +22,7 @@ from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from headrace_lake.tables.on_spark import Held, Line, Span, Sums
 from headrace_lake.tables.properties import APP_ID, ERASED_APP
-from headrace_lake.upkeep.merging.compaction import Check, Files
+from headrace_lake.upkeep.merging.choice import Piece
 
 from tests.lake.model.stage import Killed
 from tests.lake.model.tables import Disk, Row, Rows
@@ -166,17 +164,6 @@ class Lists:
     def erased_ids(self) -> set[str]:
         return {name for row in self.erasures() for name in row["ids"]}
 
-    def set_properties(self, name: str, wanted: Mapping[str, str]) -> None:
-        table = self.world.disk.table(self.path(name))
-        transaction = table.begin()
-        self.world.step()
-        if wanted.items() - table.properties.items():
-
-            def act() -> None:
-                transaction.commit(properties=wanted, moment=self.world.now())
-
-            unless_altered(lambda: commit(self.world, act))
-
     def delete_days(self, name: str, first: date) -> None:
         table = self.world.disk.table(self.path(name))
         transaction = table.begin()
@@ -188,8 +175,8 @@ class Lists:
     def clean_log(self, name: str) -> None:
         pass
 
-    def vacuum(self, name: str, stopping: Callable[[], bool]) -> bool:
-        return True
+    def vacuum(self, name: str, age: float) -> None:
+        pass
 
 
 def _summed(rows: Rows) -> tuple[Any, ...]:
@@ -215,18 +202,18 @@ def day_of(file: str) -> str:
     return file.partition("/")[0].removeprefix(f"{DAY}=")
 
 
-def merged(spark: Any, files: Files, form: object, statistics: object, *, there: Check, going_on: Check) -> int:
+def merged(spark: Any, path: str, piece: Piece, form: object, statistics: object, *, there: Callable[[], bool]) -> int:
     """In place of `compaction.replace`."""
     world: World = spark.world
-    table = world.disk.table(files.path)
-    rows = [row for file in files.sizes for row in table.stored[file]]
+    table = world.disk.table(path)
+    rows = [row for file in piece.files for row in table.stored[file]]
     world.step()
     transaction = table.begin()
     world.step()
     if not there():
         return 0
-    commit(world, lambda: transaction.commit(rows, removed=files.sizes, moves=True, moment=world.now()))
-    return sum(files.sizes.values())
+    commit(world, lambda: transaction.commit(rows, removed=piece.files, moves=True, moment=world.now()))
+    return sum(piece.files.values())
 
 
 class Ids:
@@ -260,51 +247,48 @@ class OnLists(Execution):
         self._records: Callable[[], Rows] = list
         self._there: Mapping[Place, datetime] = {}
 
-    def begin(self, records: Any, plan: Plan) -> Mapping[tuple[str, int], Held]:
+    def begin(self, records: Any, plan: Plan) -> Landed:
         self._erased = self._tables.erased_ids()
         self._there = self._tables.places(spans(plan.ranges, self._topics.ids)) if plan.strays else {}
         self._records = lambda: [row for row in records() if place_of(row) not in self._there]
-        return held_in(self._there)
+        result = Landed(plan.landed_at)
+        result.add_held(held_in(self._there), self._topics.ids)
+        return result
 
-    def events(self, plan: Plan) -> EventCounts:
+    def events(self, plan: Plan, result: Landed) -> None:
         if not any(item.topic == self._topics.events for item in plan.ranges):
-            return EventCounts()
+            return
         rows = [row for row in self._records() if row["topic"] == self._topics.events]
         wanted: Rows = []
-        again: Rows = []
-        erased = 0
         for row in rows:
             if not row["event_id"]:
-                continue
-            resent, gone = self._ids.is_again(row), row["event_id"] in self._erased
-            erased += gone
-            (again if resent or gone else wanted).append(row)
+                result.faulty += 1
+            elif self._ids.is_again(row) or row["event_id"] in self._erased:
+                result.left_out.append(LeftOut(*place_of(row), row["event_id"], "forward"))
+            else:
+                wanted.append(row)
         self._fence.write(EVENTS_TABLE, landed(wanted, plan.landed_at, protocol="forward"), plan.version)
-        return EventCounts(
-            Counter(row["partition"] for row in rows), len(wanted), sum(not row["event_id"] for row in rows), left_out(again),
-            newest=max((row["received_time"] for row in rows), default=None), erased=erased,
-        )  # fmt: skip
+        result.records.update((row["topic"], row["partition"]) for row in rows)
+        result.newest = max((row["received_time"] for row in rows), default=None)
 
-    def quarantine(self, plan: Plan, faulty: int) -> QuarantineCounts:
-        if not faulty and not any(item.topic == self._topics.quarantine for item in plan.ranges):
-            return QuarantineCounts()
+    def quarantine(self, plan: Plan, result: Landed) -> None:
+        if not result.faulty and not any(item.topic == self._topics.quarantine for item in plan.ranges):
+            return
         rows = [row for row in self._records() if row["topic"] == self._topics.quarantine or not row["event_id"]]
         self._fence.write(QUARANTINE_TABLE, landed(rows, plan.landed_at, id=""), plan.version)
-        return QuarantineCounts(Counter(row["partition"] for row in rows if row["topic"] == self._topics.quarantine))
+        result.records.update(
+            (row["topic"], row["partition"]) for row in rows if row["topic"] == self._topics.quarantine
+        )
 
     def end(self) -> None:
         pass
 
     def dedup_status(self) -> DedupStatus:
-        return DedupStatus(IndexState(0, 0, None), HORIZON, short=False)
+        return DedupStatus(IndexState(0, 0, None), HORIZON)
 
 
 def landed(rows: Rows, at: datetime, **more: str) -> Rows:
     return [{**row, "landed_at": at, DAY: at.date().isoformat(), **more} for row in rows]
-
-
-def left_out(rows: Rows) -> list[LeftOut]:
-    return [LeftOut(*place_of(row), row["event_id"], "forward") for row in rows]
 
 
 class ErasureLists:
@@ -319,7 +303,7 @@ class ErasureLists:
         there = self._tables.path(ERASURES) in self._tables.world.disk.tables
         return len({row["erasure"] for row in self._tables.read(ERASURES)}) if there else 0
 
-    def find(self, _: object) -> list[Found]:
+    def find(self, _: object) -> dict[str, int]:
         tables = {name: self._tables.read(name) for name in (EVENTS_TABLE, QUARANTINE_TABLE)}
         gone = self._tables.erased_ids()
         gone |= {row["event_id"] for row in tables[EVENTS_TABLE] if place_of(row) in self._wanted}
@@ -339,7 +323,10 @@ class ErasureLists:
                 line["offsets"].append(row["offset"])
                 line["ids"] += [row["event_id"]] if events else []
         self._found = list(lines.values())
-        return [Found(row["table"], row["topic"], row["partition"], row["rows"], 1, "", "") for row in self._found]
+        found = Counter[str]()
+        for row in self._found:
+            found[row["table"]] += row["rows"]
+        return found
 
     def list_found(self, own: Mapping[str, str], number: int, latest: Callable[[], int]) -> None:
         self._tables.world.disk.make(self._tables.path(ERASURES))

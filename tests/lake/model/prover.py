@@ -34,7 +34,7 @@ class Opened:
         self._schema = _schema(folder.rpartition("/")[2])
 
     def metadata(self) -> Any:
-        return SimpleNamespace(configuration=self._table.properties, description="")
+        return SimpleNamespace(configuration={}, description="")
 
     def protocol(self) -> Any:
         return SimpleNamespace(min_reader_version=1, reader_features=None, writer_features=None)

@@ -32,7 +32,6 @@ class Change:
     rows: tuple[Mapping[str, Any], ...] = ()
     """The rows that it brought; none if it only moved them."""
     removed: Set[str] = frozenset()
-    altered: bool = False
 
 
 @dataclass
@@ -47,12 +46,10 @@ class Table:
     files: dict[str, Rows] = field(default_factory=dict)
     stored: dict[str, Rows] = field(default_factory=dict)
     """The files that were ever written."""
-    properties: dict[str, str] = field(default_factory=dict)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Table:
         return Table(
             self.id, self.now, list(self.commits), list(self.changes), dict(self.files), dict(self.stored),
-            dict(self.properties),
         )  # fmt: skip
 
     @property
@@ -70,16 +67,13 @@ class Table:
     def begin(self, app: str = "") -> Transaction:
         return Transaction(self, app)
 
-    def write(
-        self, change: Change, token: str, properties: Mapping[str, str], added: Iterable[dict[str, Any]], moment: float
-    ) -> None:
+    def write(self, change: Change, token: str, added: Iterable[dict[str, Any]], moment: float) -> None:
         """Commits what no other commit contradicts. `moment`: the time that the log says."""
         actions: list[Mapping[str, Any]] = [
             {"commitInfo": {"timestamp": round(moment * 1000), **({"userMetadata": token} if token else {})}}
         ]
-        if change.altered:
-            self.properties = {**self.properties, **properties}
-            actions.append({"metaData": {"id": self.id, "configuration": self.properties}})
+        if not self.commits:
+            actions.append({"metaData": {"id": self.id, "configuration": {}}})
         if change.app:
             actions.append({"txn": {"appId": change.app, "version": change.version}})
         gone = {path: ROW_BYTES * len(self.files.pop(path, ())) for path in sorted(change.removed)}
@@ -113,7 +107,6 @@ class Transaction:
         *,
         removed: Iterable[str] = (),
         read: Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
         version: int = 0,
         token: str = "",
         moves: bool = False,
@@ -125,15 +118,13 @@ class Transaction:
         """
         table, gone = self._table, frozenset(removed)
         later = table.changes[self._since :]
-        if any(change.altered for change in later):
-            raise PySparkException(message="MetadataChangedException")
         if self._app and any(change.app == self._app for change in later):
             raise PySparkException(message="ConcurrentTransactionException")
         if any(change.removed & (gone | set(read)) for change in later):
             raise PySparkException(message="ConcurrentDeleteReadException")
         rows = () if moves else tuple(added)
-        change = Change(table.now(), self._app, version, rows, gone, properties is not None)
-        table.write(change, token, properties or {}, added, table.now() if moment is None else moment)
+        change = Change(table.now(), self._app, version, rows, gone)
+        table.write(change, token, added, table.now() if moment is None else moment)
 
 
 class Disk:
@@ -149,7 +140,7 @@ class Disk:
         """Makes a table, if there is none."""
         if path not in self.tables:
             table = self.tables[path] = Table(path, self._now)
-            table.begin().commit(properties={})
+            table.begin().commit()
 
     def table(self, path: str) -> Table:
         return self.tables[path]

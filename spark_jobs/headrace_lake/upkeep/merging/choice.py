@@ -31,7 +31,8 @@ class Piece(NamedTuple):
 
     table: str
     day: str
-    files: tuple[str, ...]
+    files: Mapping[str, int]
+    """Name in the log -> bytes."""
 
 
 def is_small(name: str, file: File, file_bytes: int) -> bool:
@@ -59,7 +60,7 @@ def choose(
         for day, small in days.items():
             over = bool(day) and day < today and now - max(file.added for file in small.values()) >= SETTLED
             if len(small) > 1 and (chosen := _due(small, file_bytes, over=over)):
-                pieces.append(Piece(table, day, tuple(chosen)))
+                pieces.append(Piece(table, day, {name: small[name].size for name in chosen}))
     return max(pieces, key=lambda piece: len(piece.files), default=None)
 
 

@@ -8,27 +8,23 @@ ZORDER BY rewrites whole partitions: hours of a day again and again.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
 from headrace_lake.spark.engine import UNLIKE, ZSTD_LEVEL
-from headrace_lake.spark.jvm import active_session, java_class
-from headrace_lake.spark.storage import Storage, local_path
-from headrace_lake.tables.append import DELTA, actions_of, new_name
+from headrace_lake.spark.jvm import java_class
+from headrace_lake.spark.storage import Storage
+from headrace_lake.tables.append import DELTA, actions_of, begun, scala_list, written
 from headrace_lake.tables.layout import DAY, DUPLICATES, QUARANTINE, STATISTICS
-from headrace_lake.tables.statistics import statistics
 from headrace_lake.tables.transaction_log import LiveFiles
 from headrace_lake.upkeep.merging.choice import Piece
-from headrace_lake.upkeep.merging.parquet_merge import Form, check, merge_files
-
-Check = Callable[[], bool]
+from headrace_lake.upkeep.merging.parquet_merge import Form, merge_files
 
 _MERGED_LEVEL: Final = 3  # at least, for merged files: they stay, while a batch's files are soon replaced
 
@@ -41,21 +37,10 @@ _SORTED_BY: Final = {QUARANTINE: ("stream", "received_time"), DUPLICATES: ("part
 """The order of rows in merged files of a table with days, if it is another."""
 
 
-class Files(NamedTuple):
-    """Files of one `day` of the table at `path` (of all of it, if it has no days): name in the log -> bytes."""
-
-    path: str
-    day: str
-    sizes: Mapping[str, int]
-
-
-def merge(
-    spark: SparkSession, path: str, piece: Piece, table: LiveFiles, going_on: Callable[[], bool] = lambda: True
-) -> int:
+def merge(spark: SparkSession, path: str, piece: Piece, table: LiveFiles) -> int:
     """Merges the files of `piece` in `table`, which is at `path`. Readers see the same rows before and after. Blocks.
 
-    Returns the bytes of the new file. Nothing happens, and 0 is returned, if the table lacks one of the files by now. Raises
-    `InterruptedMergeError` once `going_on` says no, and `ValueError` for files that Arrow cannot merge.
+    Returns the bytes of the new file. Nothing happens, and 0 is returned, if the table lacks one of the files by now.
     """
     given = cast("Any", spark)._jsc.hadoopConfiguration()
     level = max(int(given.get(ZSTD_LEVEL, "0")), _MERGED_LEVEL)
@@ -68,78 +53,38 @@ def merge(
 
     if not there():
         return 0
-    files = Files(path, piece.day, {name: table.files[name].size for name in piece.files})
     form = Form(by, level, row_group, plain=UNLIKE)
     ranged = [name.strip(" `") for name in table.properties.get(STATISTICS, "").split(",")]
-    return replace(spark, files, form, ranged, there=there, going_on=going_on)
+    return replace(spark, path, piece, form, ranged, there=there)
 
 
 def replace(
-    spark: SparkSession, files: Files, form: Form, ranged: Collection[str], *, there: Check, going_on: Check
+    spark: SparkSession, path: str, piece: Piece, form: Form, ranged: Collection[str], *, there: Callable[[], bool]
 ) -> int:
-    """Replaces `files` by one. Blocks. Returns its bytes.
+    """Replaces the files of `piece` by one. Blocks. Returns its bytes.
 
     `ranged`: the columns whose ranges the log gets. `there` reads the table's log and says whether it has all the files
-    still; if not, nothing is committed, and 0 returned. Raises like `merge`. A file that is not committed stays for vacuum: after
-    an error of the commit, the log may name it.
+    still; if not, nothing is committed, and 0 returned. A file that is not committed stays for vacuum: after an error of the
+    commit, the log may name it.
     """
     storage = Storage(spark)
-    local = storage.scheme(files.path) == "file"
-    with tempfile.TemporaryDirectory(prefix="headrace-merge-") as name:
-        sources = [storage.local(f"{files.path}/{unquote(file)}", Path(name)) for file in files.sizes]
-        check(sources)
-        new = new_name(files.day)
-        output = Path(local_path(f"{files.path}/{new}") if local else f"{name}/merged")
-        merge_files(sources, output, form, going_on)
-        size, counted = output.stat().st_size, statistics(output, ranged)
-        if not local:
-            storage.upload(str(output), f"{files.path}/{new}")
-    session, log = _log(spark, files.path)
-    with active_session(spark, session):
-        transaction = _begin(spark, log)
+    with tempfile.TemporaryDirectory(prefix="headrace-merge-") as folder:
+        sources = [storage.local(f"{path}/{unquote(name)}", Path(folder)) for name in piece.files]
+        added = written(spark, path, piece.day, ranged, lambda output: merge_files(sources, output, form), change=False)
+    with begun(spark, path) as transaction:
         if not there():  # only now: Delta refuses the commit if a file is removed after the start of the transaction
             return 0
-        added = _entry(spark, new, files.day, size, json.dumps(counted, ensure_ascii=False))
-        removed = [_entry(spark, name, files.day, size, None) for name, size in files.sizes.items()]
-        _commit(spark, transaction, removed, [added])
-    return size
+        now = round(time.time() * 1000)
+        removed = actions_of(spark, (_entry(name, piece.day, size, now) for name, size in piece.files.items()))
+        actions = [*actions_of(spark, [added]), *(file.removeWithTimestamp(now, False) for file in removed)]
+        transaction.trackFilesRead(scala_list(spark, removed))
+        nothing, none = scala_list(spark, []), java_class(spark, "scala.Option").empty()
+        operation = java_class(spark, f"{DELTA}.DeltaOperations$Optimize")(nothing, nothing, False, none, False)
+        transaction.commit(scala_list(spark, actions), operation)
+    return int(added["add"]["size"])
 
 
-def _commit(spark: SparkSession, transaction: Any, removed: Sequence[Any], added: Iterable[Any]) -> None:
-    transaction.trackFilesRead(_seq(spark, removed))
-    now = round(time.time() * 1000)
-    actions = [*added, *(file.removeWithTimestamp(now, False) for file in removed)]
-    nothing = _seq(spark, [])
-    operation = java_class(spark, f"{DELTA}.DeltaOperations$Optimize")(nothing, nothing, False, _none(spark), False)
-    transaction.commit(_seq(spark, actions), operation)
-
-
-def _entry(spark: SparkSession, name: str, day: str, size: int, statistics: str | None) -> Any:
-    """Returns Delta's AddFile."""
-    fields: dict[str, Any] = {
-        "path": name,
-        "partitionValues": {DAY: day} if day else {},
-        "size": size,
-        "modificationTime": round(time.time() * 1000),
-        "dataChange": False,
-    }
-    if statistics is not None:
-        fields["stats"] = statistics
-    return actions_of(spark, [{"add": fields}])[0]
-
-
-def _log(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    session = cast("Any", spark)._jsparkSession
-    return session, java_class(spark, f"{DELTA}.DeltaLog").forTable(session, path)
-
-
-def _begin(spark: SparkSession, log: Any) -> Any:
-    return log.startTransaction(_none(spark), _none(spark))
-
-
-def _none(spark: SparkSession) -> Any:
-    return java_class(spark, "scala.Option").empty()
-
-
-def _seq(spark: SparkSession, values: Sequence[Any]) -> Any:
-    return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))
+def _entry(name: str, day: str, size: int, now: int) -> Mapping[str, Any]:
+    """Returns the action that adds a file, as Delta removes it by."""
+    about = {"path": name, "partitionValues": {DAY: day} if day else {}, "size": size}
+    return {"add": {**about, "modificationTime": now, "dataChange": False}}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,11 +20,6 @@ import pyarrow.parquet as pq
 _PASS: Final = 128 << 20  # bytes of rows that a pass holds, about, as Arrow has them
 _OF_A_ROW: Final = 150  # bytes that a row takes beside what its row group says: values that repeat are one there
 _OF_ARROW: Final = (b"ARROW:schema", b"pandas")
-_MOST_OF_A_GROUP: Final = 512 << 20  # bytes of a row group, not compressed
-
-
-class InterruptedMergeError(Exception):
-    """The merge was asked to stop. Its output is incomplete."""
 
 
 class Form(NamedTuple):
@@ -37,28 +32,11 @@ class Form(NamedTuple):
     plain: Collection[str]
 
 
-def check(files: Sequence[Path]) -> None:
-    """Raises `ValueError` if `files` cannot be merged, `pyarrow.ArrowException` if a column has two types in them.
-
-    Arrow would not give back nested columns or old kinds of times as they were, and holds a row group as a whole.
-    """
-    for path in files:
-        with pq.ParquetFile(path) as source:
-            found = source.metadata
-        largest = max((found.row_group(group).total_byte_size for group in range(found.num_row_groups)), default=0)
-        if largest > _MOST_OF_A_GROUP:
-            raise ValueError(f"a row group has {largest} bytes")
-    for column in _schema(files):
-        if not _plain(column.type):
-            raise ValueError(f"no merge keeps the column {column.name} ({column.type}) as it is")
-
-
-def merge_files(files: Sequence[Path], output: Path, form: Form, going_on: Callable[[], bool]) -> None:
+def merge_files(files: Sequence[Path], output: Path, form: Form) -> None:
     """Writes the rows of `files` to `output`, which is on disk then.
 
     Rows with equal keys stay in the order of `files`. A column that some files lack is null in their rows. Raises
-    `InterruptedMergeError` once `going_on` returns False, and `pyarrow.ArrowException` or `OSError` if a file cannot be read or
-    written.
+    `pyarrow.ArrowException` or `OSError` if a file cannot be read or written.
     """
     schema = _schema(files)
     sources = [pq.ParquetFile(path, pre_buffer=False) for path in files]
@@ -83,8 +61,6 @@ def merge_files(files: Sequence[Path], output: Path, form: Form, going_on: Calla
         ) as writer:
             writer.add_key_value_metadata(_remarks(sources[0]))
             for positions in _passes(order, weights):
-                if not going_on():
-                    raise InterruptedMergeError
                 writer.write_table(_rows(groups, positions, schema), row_group_size=per_group)
     finally:
         for source in sources:
@@ -159,17 +135,3 @@ def _read(source: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
     rows = source.read_row_group(group, columns=there, use_threads=False)
     columns = [rows[column.name] if column.name in there else pa.nulls(rows.num_rows, column.type) for column in schema]
     return pa.table(columns, schema=schema)
-
-
-def _plain(kind: pa.DataType) -> bool:
-    kinds = pa.types
-    return bool(
-        kinds.is_integer(kind)
-        or kinds.is_string(kind)
-        or kinds.is_date32(kind)
-        or kinds.is_binary(kind)
-        or kinds.is_boolean(kind)
-        or kinds.is_floating(kind)
-        or kinds.is_decimal(kind)
-        or kind in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
-    )
