@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from headrace_lake.spark.halt import HaltError, SupersededError
-from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.append import append
 from headrace_lake.tables.fence import Fence, claim_of, epoch_of, transaction
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import APP_ID
-from headrace_lake.tables.transaction_log import LiveFiles, plain_parquet
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -180,16 +177,3 @@ def test_the_steps_are_those_of_deltas_writer(spark: SparkSession, tmp_path: Pat
         "txn",
     ] * 2
     assert batches(spark, tmp_path / "steps") == [0, 1]
-
-
-@pytest.mark.spark
-def test_a_folder_may_look_like_a_pattern(spark: SparkSession, lake: Path, tmp_path: Path) -> None:
-    Fence(Tables(spark, str(lake))).claim()
-    DeltaTable(str(lake / BATCHES)).create_checkpoint()
-    odd = lake.rename(tmp_path / "lake[1]{a,b}*")
-    fence = Fence(Tables(spark, str(odd)))
-    assert fence.epoch() == 1
-    fence.write(BATCHES, row(spark, 0), transaction(1, 0))
-    log = LiveFiles(Storage(spark), f"{odd}/{BATCHES}")
-    log.latest()
-    assert plain_parquet(spark.read, log.paths()).count() == 1
