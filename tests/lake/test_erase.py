@@ -9,12 +9,9 @@ import pytest
 from headrace_lake.commands import erase_command
 from headrace_lake.commands.erase import ErasureRequest
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.spark.storage import Storage
-from headrace_lake.tables import erasures
-from headrace_lake.tables.erasures import ERASED, ERASURES, ErasedIds
+from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.upkeep.merging import choice
-from pyspark.sql import SparkSession
 
 from tests.lake.runs import Running, Runs
 
@@ -133,55 +130,25 @@ class TestOnKafka:
             runs.erase("event_id = 'x'")
 
 
-@pytest.mark.spark
-def test_erased_ids_are_found_whether_spark_sends_them_to_all_tasks_or_not(spark: SparkSession, tmp_path: Path) -> None:
-    lake = str(tmp_path)
-    erasures.create(Storage(spark), lake)
-    listed = {"ids": "array('a', 'b', 'c')"}
-    columns = ((field.name, field.dataType.simpleString()) for field in erasures.SCHEMA.fields)
-    rows = spark.range(1).selectExpr(
-        *(f"cast({listed.get(name, 'null')} as {kind}) as `{name}`" for name, kind in columns)
-    )
-    rows.write.format("delta").mode("append").save(f"{lake}/{ERASURES}")
-    for limit in ("10485760", "-1"):
-        session = spark.newSession()
-        session.conf.set("spark.sql.autoBroadcastJoinThreshold", limit)
-        ids = ErasedIds(session, lake)
-        ids.refresh()
-        assert ids.any()
-        for names, found in ((["a", "b", "x", None, "a"], 3), (["x", None], 0)):
-            asked = session.createDataFrame([(name,) for name in names], "id string")
-            marked = ids.marked(asked, "id").collect()
-            assert sorted((row["id"] or "", row[ERASED]) for row in marked) == sorted(
-                (name or "", name in ("a", "b")) for name in names
-            )
-            assert sum(row[ERASED] for row in marked) == found
-
-
-def command_line(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    erase_command.add(parser.add_subparsers())
-    return parser.parse_args(["erase", *arguments])
-
-
-def test_the_command_line() -> None:
-    arguments = command_line("--where", "event_id = 'd.1'", "--reason", "r", "--by", "dpo", "--apply")
-    assert erase_command.request_of(arguments) == ErasureRequest("event_id = 'd.1'", "r", "dpo")
-    assert erase_command.request_of(command_line("--finish")).reason == "finishes earlier erasures"
-
-
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "found"),
     [
-        ((), "name what to erase: --where"),
-        (("--where", "true", "--apply"), "--apply needs --reason"),
-        (("--finish", "--where", "true"), "--finish takes no condition"),
+        ("--where x --reason r --by dpo --apply", ErasureRequest("x", "r", "dpo")),
+        ("--finish --by dpo", ErasureRequest("", "finishes earlier erasures", "dpo")),
+        ("", "name what to erase: --where"),
+        ("--where true --apply", "--apply needs --reason"),
+        ("--finish --where true", "--finish takes no condition"),
     ],
 )
-def test_a_wrong_command_line_is_refused(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
-) -> None:
+def test_the_command_line(capsys: pytest.CaptureFixture[str], arguments: str, found: ErasureRequest | str) -> None:
+    """`found`: the request, or why there is none."""
+    parser = argparse.ArgumentParser()
+    erase_command.add(parser.add_subparsers())
+    given = parser.parse_args(["erase", *arguments.split()])
+    if isinstance(found, ErasureRequest):
+        assert erase_command.request_of(given) == found
+        return
     with pytest.raises(SystemExit) as ended:
-        erase_command.request_of(command_line(*arguments))
+        erase_command.request_of(given)
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert found in capsys.readouterr().err

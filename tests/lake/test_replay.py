@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from headrace_lake.tables.layout import DUPLICATES, EVENTS, QUARANTINE
 
@@ -35,22 +33,6 @@ def test_rows_that_were_deleted_come_back_and_nothing_else(runs: Runs) -> None:
 
     runs.send(400, mark="b")  # the job goes on by itself
     runs.run()
-    runs.check()
-
-
-@pytest.mark.full
-def test_only_what_landed_since(runs: Runs) -> None:
-    runs.send(400)
-    runs.run()
-    between = datetime.now(UTC)
-    runs.send(400, mark="b")
-    runs.run()
-    runs.sql(EVENTS, "delete from TABLE")
-    assert runs.replay(datetime.now(UTC) + timedelta(hours=1)) is None
-    assert runs.replay(between) is not None
-    landed = {row["body"] for row in runs.query("select body from events")}
-    assert landed == {body for _, body in runs.sent.events.values() if '"b"' in body}
-    runs.replay()
     runs.check()
 
 
