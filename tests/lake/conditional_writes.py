@@ -17,21 +17,20 @@ from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.log_store import install
 from py4j.protocol import Py4JJavaError
 
-from tests.lake.s3 import BUCKET
-
-LAKE = f"s3a://{BUCKET}/lake"
+LAKE = "s3a://headrace/lake"
+CHECKPOINT = "s3a://headrace/checkpoint"
 DEAF = "s3a://deaf/lake"
 BUSY = "s3a://busy/lake"
 
 
 def main() -> None:
     settings = LakeSettings(
-        path=LAKE, checkpoint=f"s3a://{BUCKET}/checkpoint", jars=Path(sys.argv[1]), master="local[1]",
+        path=LAKE, checkpoint=CHECKPOINT, jars=Path(sys.argv[1]), master="local[1]",
         spark=json.loads(sys.argv[2]),
     )  # fmt: skip
     deaf = install(session(settings, LogSettings()), DEAF)
     with running(settings, LogSettings()) as spark:
-        said = remarks(spark, {"LAKE__PATH": LAKE, "LAKE__CHECKPOINT": settings.checkpoint})
+        said = remarks(spark, {"LAKE__PATH": LAKE, "LAKE__CHECKPOINT": CHECKPOINT})
         path = java_class(spark, "org.apache.hadoop.fs.Path")(f"{LAKE}/table/_delta_log/{0:020d}.json")
         configuration = cast("Any", spark)._jsc.hadoopConfiguration()
         scala = java_class(spark, "org.apache.spark.sql.delta.storage.LogStore")

@@ -6,13 +6,13 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS
 from headrace_common.record.event import rfc3339_ms
+from headrace_reader.address import LakeAddress
 from headrace_reader.proof import exactly_once
 
 Place = tuple[str, int, int]
@@ -94,7 +94,7 @@ async def _send_rejects(
         sent.quarantined[kafka.quarantine_topic, partition, stored.offset] = (raw, "bad_json")
 
 
-def check_landed(lake: Path, sent: Sent) -> None:
+def check_landed(lake: LakeAddress, sent: Sent) -> None:
     """Checks that every record is in the tables once, with its content, and that the named proof holds."""
     tables: tuple[tuple[str, str, Mapping[Place, object]], ...] = (
         ("events", "event_id, body", sent.events), ("quarantine", "raw, reason", sent.quarantined),
