@@ -99,6 +99,7 @@ def runs(
     made = Runs(spark, topics, tmp_path)
     shutil.copytree(empty_tables, made.lake)
     yield made
+    made.stop()
     # Delta keeps what it knows of each test's tables for an hour.
     java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
 

@@ -22,8 +22,8 @@ from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.properties import APP_ID
 
-from tests.contract.waiting import there
-from tests.lake.stream import Sent
+from tests.contract.waiting import there, wait_for
+from tests.lake.stream import Sent, check_landed, send_now
 
 TIMEOUT = 1200.0
 """Seconds that a test waits for a line at most; it continues as soon as the line is there."""
@@ -116,6 +116,11 @@ class Lander:
                     assert not ended, f"it ended without {event!r}: {self.tail()}"
                     assert time.monotonic() < deadline, f"no {event!r} within {TIMEOUT} s: {self.tail()}"
 
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits for `condition`; fails if the process ends before."""
+        wait_for(lambda: condition() or not self.alive(), what, TIMEOUT)
+        assert condition(), f"it ended before {what}: {self.tail()}"
+
     @property
     def pid(self) -> int:
         return self._process.pid
@@ -165,15 +170,6 @@ def version(lake: Path, table: str) -> int:
     return -1 if found is None else found
 
 
-def await_true(condition: Callable[..., bool], what: str, job: Lander, *, alive: bool = True) -> None:
-    """Waits for `condition`; fails if `job` ends before, unless `alive` is false."""
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {TIMEOUT} s: {what}; {job.tail()}"
-        assert not alive or job.alive(), f"it ended before {what}: {job.tail()}"
-        time.sleep(0.01)
-
-
 def landed(lake: Path) -> int:
     """Returns how many events the lake has, by its table's log: a millisecond, where `query` is a process that takes a second."""
     try:
@@ -184,19 +180,19 @@ def landed(lake: Path) -> int:
 
 
 class Bench:
-    """Starts jobs; `stop` kills all of them."""
+    """A lake, what was sent to its topics, and jobs in processes of their own; `stop` kills all of them."""
 
     def __init__(self, kafka: KafkaSettings, folder: Path) -> None:
         self.kafka = kafka
-        self.lake = folder / "lake"
         self.folder = folder
+        self.lake = folder / "lake"
+        self.checkpoint = folder / "checkpoint"
         self.sent = Sent()
         self.jobs: list[Lander] = []
 
     def start(self, **options: Any) -> Lander:
         """Starts a job; `options`: those of `Lander`."""
-        places = {"path": self.lake, "checkpoint": self.folder / "checkpoint"}
-        self.jobs.append(Lander(self.kafka, **{**places, **options}))
+        self.jobs.append(Lander(self.kafka, **{"path": self.lake, "checkpoint": self.checkpoint, **options}))
         return self.jobs[-1]
 
     def await_files(self, job: Lander) -> int:
@@ -204,8 +200,14 @@ class Bench:
         batch: int = job.next("batch begins")["batch"]
         files = partial((self.lake / EVENTS).rglob, "day=*/*.parquet")
         before = {*files()}
-        await_true(lambda: not before.issuperset(files()), "a file of the events table", job)
+        job.until(lambda: not before.issuperset(files()), "a file of the events table")
         return batch
+
+    def send(self, records: int, mark: str = "a", **options: Any) -> None:
+        send_now(self.kafka, self.sent, records, mark=mark, **options)
+
+    def check(self) -> None:
+        check_landed(self.lake, self.sent)
 
     def stop(self) -> None:
         for job in self.jobs:

@@ -30,21 +30,17 @@ from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
 from tests.constants import constants, parted
-from tests.lake.lander import TIMEOUT
-from tests.lake.stream import Sent, check_landed, send_now
+from tests.lake.lander import TIMEOUT, Bench
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-class Runs:
-    """Runs of the job on one lake."""
+class Runs(Bench):
+    """Runs of the job on one lake, with the test's own Spark."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaSettings, folder: Path) -> None:
+        super().__init__(kafka, folder)
         self.spark = spark
-        self.kafka = kafka
-        self.lake = folder / "lake"
-        self.checkpoint = folder / "checkpoint"
-        self.sent = Sent()
         self.metrics = LakeMetrics()
 
     def settings(self, kafka: KafkaSettings | None = None, **lake: Any) -> LakeProcessSettings:
@@ -91,12 +87,6 @@ class Runs:
         asked = ErasureRequest(where, "somebody asked", "dpo")
         tables = self.tables()
         return Erase(tables, ErasureRows(tables), asked, apply=apply, log=self.log()).run()
-
-    def send(self, records: int, mark: str = "a", **options: Any) -> None:
-        send_now(self.kafka, self.sent, records, mark=mark, **options)
-
-    def check(self) -> None:
-        check_landed(self.lake, self.sent)
 
     def said(self, event: str) -> list[dict[str, Any]]:
         """The fields of the last job's, or replay's, log lines with `event`."""

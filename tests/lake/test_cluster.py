@@ -13,8 +13,7 @@ import pytest
 from headrace_cli.machine.jars import jars
 
 from tests.contract.processes import below, command, kill
-from tests.lake.lander import Bench, Lander, await_true
-from tests.lake.stream import check_landed, send_now
+from tests.lake.lander import Bench, Lander
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.full]
 
@@ -38,9 +37,9 @@ def executors(job: Lander) -> list[psutil.Process]:
 
 
 def test_an_executor_and_the_driver_are_killed(bench: Bench) -> None:
-    send_now(bench.kafka, bench.sent, 12_000, resend_every=100)
+    bench.send(12_000, resend_every=100)
     job = submitted(bench)
-    await_true(lambda: len(executors(job)) == 2, "an executor on each worker", job)
+    job.until(lambda: len(executors(job)) == 2, "an executor on each worker")
     batch = bench.await_files(job)
     kill(executors(job)[0].pid)  # most likely before the driver commits what its executors write
     while job.next("landed")["batch"] < batch:
@@ -49,4 +48,4 @@ def test_an_executor_and_the_driver_are_killed(bench: Bench) -> None:
     job.kill()
     last = submitted(bench, once=True, batch_records=100_000)
     assert last.wait() == 0, last.tail()
-    check_landed(bench.lake, bench.sent)
+    bench.check()

@@ -22,8 +22,8 @@ from headrace_cli.machine.tether import tethered
 
 from tests.contract.waiting import wait_for
 from tests.lake.conditional_writes import CHECKPOINT, LAKE
-from tests.lake.lander import Bench, Lander, await_true, with_spark
-from tests.lake.stream import check_landed, send_now
+from tests.lake.lander import TIMEOUT, Bench, Lander, with_spark
+from tests.lake.stream import check_landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -102,18 +102,17 @@ def test_of_two_jobs_that_start_at_once_one_goes_on(
     bench: Bench, s3: S3, class_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They make the tables, claim them and land at the same time; only conditional writes keep their commits apart."""
-    send_now(bench.kafka, bench.sent, 8_000, resend_every=100)
+    bench.send(8_000, resend_every=100)
     places = [f"{CHECKPOINT}-{name}" for name in "ab"]
     jobs = dict(zip(places, [start(bench, s3, class_path, place) for place in places], strict=True))
     for job in jobs.values():
         job.next("starting")
-    any_job = next(iter(jobs.values()))
-    await_true(lambda: not all(job.alive() for job in jobs.values()), "one of them stops", any_job, alive=False)
+    wait_for(lambda: not all(job.alive() for job in jobs.values()), "one of them stops", TIMEOUT)
     ((where, goes_on),) = [(place, job) for place, job in jobs.items() if job.alive()]
     (stopped,) = [job for job in jobs.values() if job is not goes_on]
     assert stopped.wait() == 1, stopped.tail()
     assert "another job has taken over" in stopped.reason() or "another job claimed the tables" in stopped.reason()
-    send_now(bench.kafka, bench.sent, 400, mark="b")
+    bench.send(400, mark="b")
     goes_on.next("landed")
     goes_on.terminate()
     assert goes_on.wait() == 0, goes_on.tail()
