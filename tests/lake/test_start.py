@@ -1,13 +1,16 @@
-"""Where a run begins, and when it refuses: the job on a real broker, in this process to save the start of a JVM."""
+"""Where a run begins, and what it waits for: the job on a real broker, in this process to save the start of a JVM."""
 
 from __future__ import annotations
 
 import shutil
+import time
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
+from headrace_lake.configuration.settings import LakeSettings
+from headrace_lake.kafka import source
 from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES
 
@@ -61,3 +64,26 @@ def test_it_waits_for_topics_with_one_line_and_stops_when_asked(runs: Runs, topi
     runs.run()
     runs.check()
     assert version(runs.lake, BATCHES) <= transaction(2, 0), "a claim is no batch"
+
+
+def test_few_records_wait_until_they_are_enough(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch costs the same whatever is in it. In two seconds the job looks several times, and lands what does not wait."""
+    monkeypatch.setattr(LakeSettings, "least_records", 1000)
+
+    def batches() -> list[int]:
+        return [row["records"] for row in runs.query("select records from batches where records > 0 order by batch")]
+
+    runs.send(400, "first")
+    job = Running(runs, delay=3600)
+    job.wait(lambda: not batches())  # the first batch waits for nothing
+    time.sleep(2)
+    before = len(batches())
+    runs.send(400, "few")
+    time.sleep(2)
+    assert len(batches()) == before
+    runs.send(2000, "more")
+    job.wait(lambda: sum(batches()) <= 1000)
+    job.stop()
+    runs.run()  # lands what is left, and ends
+    runs.check()
+    assert source.delay_options(3.5, 7) == {"minOffsetsPerTrigger": "7", "maxTriggerDelay": "3500ms"}

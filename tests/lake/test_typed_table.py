@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import shutil
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from deltalake import DeltaTable
@@ -18,19 +17,10 @@ pytestmark = pytest.mark.spark
 FILE = Path(__file__).parents[2] / "spark_jobs/examples/typed_table.py"
 
 
-@pytest.fixture
-def example() -> ModuleType:
-    found = importlib.util.spec_from_file_location("typed_table", FILE)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
 def test_each_event_of_a_stream_is_there_once(
-    spark: SparkSession, example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    main = runpy.run_path(str(FILE))["main"]
     lake, target, checkpoint = tmp_path / "lake", tmp_path / "typed", tmp_path / "checkpoint"
     where = [str(lake), "web", str(target), str(checkpoint)]
 
@@ -44,16 +34,16 @@ def test_each_event_of_a_stream_is_there_once(
 
     land('{"status": 200, "path": "/"}', '{"status": 404}')
     land('{"status": 1}', stream="other")
-    example.main(where)
+    main(where)
     schema = capsys.readouterr().out.strip()
     assert schema == "`path` string, `status` bigint"
 
-    example.main([*where, "--schema", schema])
+    main([*where, "--schema", schema])
     assert values() == [(0, 200), (1, 404)]
     land('{"status": "gone"}')
     DeltaTable(str(lake / EVENTS)).delete('"offset" = 1')  # an erasure
-    example.main([*where, "--schema", schema])
+    main([*where, "--schema", schema])
     assert values() == [(0, 200), (1, 404), (3, None)]
     shutil.rmtree(checkpoint)
-    example.main([*where, "--schema", schema])
+    main([*where, "--schema", schema])
     assert values() == [(0, 200), (1, 404), (3, None)]
