@@ -11,8 +11,6 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-EXAMPLE_QUERY: Final = "select event_time, stream, body from events order by landed_at desc limit 10"
-
 OUT: Final = Console(highlight=False, soft_wrap=True)
 ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True)
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from headrace_cli.__main__ import app
+import typer
+from headrace_cli.__main__ import app, verb
 from headrace_cli.ground import CommandError
 from headrace_cli.stack import stack as planning
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import lake
 from headrace_lake.__main__ import _parser
+from headrace_live.__main__ import app as live
 from typer.testing import CliRunner
 
 from tests.cli.conftest import Running
@@ -95,3 +97,10 @@ def test_without_a_stack_the_environment_says_where_kafka_is(
     with pytest.raises(SystemExit, match="7"):
         lake.run(["erase"], tmp_path)
     assert ran[2][1]["HEADRACE_LAKE__PATH"] == str(state.lake)
+
+
+def test_the_page_takes_the_place_of_the_command_line_with_all_arguments(ran: Ran) -> None:
+    words = ["live", "--url", "a=dns://b:1", "-h", "--port=1", "--help"]
+    CliRunner().invoke(app, words)
+    assert [[*command] for command, _ in ran] == [[sys.executable, "-P", "-m", "headrace_live", *words]]
+    assert typer.main.get_group(live).commands["live"].help == verb("live").help

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
+from headrace_conform.__main__ import app as conform
+from headrace_live.__main__ import app as live
 from typer.testing import CliRunner
+
+OTHERS = {"conform": conform, "live": live}
 
 
 @pytest.mark.parametrize(
@@ -18,8 +22,18 @@ from typer.testing import CliRunner
         ("check-loss --since soon", 2, "expected a time"),
         ("check-loss --kafka x", 2, "expected HOST:PORT"),
         ("check-loss --lake ftp://x/y", 2, "a URL of s3://"),
+        ("conform h:1 --protocol syslog", 2, "--protocol syslog: it is one of courier, forward, lumberjack"),
+        ("conform h:1", 2, "--protocol NAME: it is one of courier, forward, lumberjack"),
+        ("conform h --protocol forward", 2, "expected HOST:PORT"),
+        ("conform --protocol forward", 3, "Nothing runs"),
+        ("conform 127.0.0.1:1 --protocol forward", 1, "refuses connections"),
+        ("conform h:1 --protocol forward --hold-command true", 2, "name both"),
+        ("conform h:1 --protocol forward --only version-1", 2, "--only version-1"),
         ("explain syslog hello", 2, "protocol syslog: it is one of courier"),
         ("explain forward missing", 2, "cannot be read"),
+        ("live --url x=http://127.0.0.1:1 --lake ftp://x/y", 2, "a URL of s3://"),
+        ("live --url a=dns://x", 2, "NAME=dns://HOST:PORT"),
+        ("live --url http://x:1", 2, "expected NAME=http://HOST:PORT"),
         ("quarantine replay --reason bad", 2, "--reason bad: it is one of bad_json"),
         ("quarantine replay --protocol http", 2, "--protocol http"),
         ("quarantine replay --since soon", 2, "--since soon: expected a time"),
@@ -69,7 +83,8 @@ def test_wrong_input_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "none"))
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    result = CliRunner().invoke(app, shlex.split(command))
+    words = shlex.split(command)
+    result = CliRunner().invoke(OTHERS.get(words[0], app), words)
     assert isinstance(result.exception, CommandError), result.output
     assert result.exception.status == status
     assert said in str(result.exception)

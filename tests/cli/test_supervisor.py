@@ -153,20 +153,6 @@ def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(run: 
     assert stack.process.wait(PATIENCE) == 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
-def test_children_end_by_themselves_when_the_supervisor_is_killed_and_the_folder_is_free(run: Start) -> None:
-    stack = run("well")
-    pids = stack.pids()
-    stack.process.send_signal(signal.SIGKILL)
-    stack.process.wait()
-    done = stack.headrace("status")
-    assert (done.returncode, "the last run was killed" in done.stdout) == (3, True)
-    wait_for(lambda: gone(pids), "their end")
-    assert stack.headrace("down").returncode == 0
-    stack.output.write_text("")
-    run("well")
-
-
 async def test_why_brokers_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "CONNECT_SECONDS", PATIENCE)
     assert await unreachable("no-such-host.invalid:9092") == "no-such-host.invalid does not resolve"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -19,11 +18,10 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.wire.target import ASKED
 from headrace_conform import bench
-from headrace_conform.__main__ import app, conform
+from headrace_conform.__main__ import conform
 from headrace_conform.bench import Line, StorageSwitch, connected
 from headrace_conform.probes import PROBES
 from headrace_lumberjack.wire import V1, acknowledgement
-from typer.testing import CliRunner
 
 from tests.cli.operating.serving import Serve, serving
 from tests.contract.waiting import PATIENCE, there
@@ -246,23 +244,3 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "before-storage  not asked  needs --hold-command" in done.stdout
     assert done.stdout.endswith("probes: nothing broken\n")
-
-
-@pytest.mark.parametrize(
-    ("command", "status", "said"),
-    [
-        ("conform h:1 --protocol syslog", 2, "--protocol syslog: it is one of courier, forward, lumberjack"),
-        ("conform h:1", 2, "--protocol NAME: it is one of courier, forward, lumberjack"),
-        ("conform h --protocol forward", 2, "expected HOST:PORT"),
-        ("conform --state nowhere --protocol forward", 3, "Nothing runs"),
-        ("conform 127.0.0.1:1 --protocol forward", 1, "refuses connections"),
-        ("conform h:1 --protocol forward --hold-command true", 2, "name both"),
-        ("conform h:1 --protocol forward --only version-1", 2, "--only version-1"),
-        ("conform h:1 --protocol forward --ca missing", 2, "--ca missing"),
-    ],
-)
-def test_wrong_input_is_one_sentence(command: str, status: int, said: str) -> None:
-    result = CliRunner().invoke(app, shlex.split(command))
-    assert isinstance(result.exception, CommandError), result.output
-    assert (result.exception.status, "\n" in str(result.exception)) == (status, False)
-    assert said in str(result.exception)

@@ -121,7 +121,7 @@ print("loaded", *{"headrace_common.topics", *sys.argv[1:]} & sys.modules.keys(),
 """
 """Loads every module of ours, and those that it is told."""
 LATER = {
-    "tools": ("pyarrow.parquet", "pyarrow.dataset", "typer.rich_utils", "rich.prompt"),
+    "tools": ("pyarrow.parquet", "pyarrow.dataset"),
     "lake": ("pyarrow.parquet", "cryptography.hazmat.primitives.serialization", "pyspark.worker", "pyspark.daemon"),
 }
 """Modules that are loaded only when a function asks for them."""

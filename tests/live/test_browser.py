@@ -103,7 +103,7 @@ def seen(page: str, name: str) -> str:
     return found[1]
 
 
-async def test_it_flows_and_stops(scene: Scene) -> None:
+async def test_it_flows_and_stops_and_what_clients_send_is_text(scene: Scene) -> None:
     for second in range(4):
         scene.show(receiver(0, 700 * second), lake(0, 600 * second, last=time.time()))
     page = await scene.drawn()
@@ -111,17 +111,13 @@ async def test_it_flows_and_stops(scene: Scene) -> None:
     assert 'class="verdict good"' in page
     assert "gate shut" not in page
     waits = {"headrace_frames_pending": 50.0, "headrace_oldest_pending_seconds": 12.0}
-    scene.show(receiver(0, 2100, **waits), lake(0, 1800), down="it does not answer")  # type: ignore[arg-type]
+    stopped = receiver(0, 2100, service=NASTY, **waits)  # type: ignore[arg-type]
+    scene.show(stopped, lake(0, 1800), down="it does not answer")
     page = await scene.drawn()
     assert seen(page, "title").startswith("Kafka has stored nothing for 12 s: 50 frames wait.")
     assert "Stopped: stores nothing" in page
     assert 'class="verdict bad"' in page
     assert page.count("gate shut") == 1
-
-
-async def test_what_clients_send_is_text(scene: Scene) -> None:
-    scene.show(receiver(0, service=NASTY), receiver(0, service="courier", ready=False))
-    page = await scene.drawn()
     assert "&lt;img src=x onerror=" in page
     assert "<img src=x" not in page
     assert "<title>1</title>" not in page

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from headrace_cli.console import duration
@@ -65,19 +65,6 @@ def test_short_numbers_and_times() -> None:
     assert {number: duration(number) for number in times} == times
 
 
-class _Part(http.server.BaseHTTPRequestHandler):
-    answers: ClassVar[dict[str, tuple[int, str]]] = {}
-
-    def do_GET(self) -> None:
-        status, text = self.answers.get(self.path, (404, ""))
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
     """A part's address, and what it answers."""
@@ -87,8 +74,18 @@ def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
         "/metrics": (200, "# more than arrives at once\n" * 40_000 + metrics.exposition().decode()),
         "/readyz": (200, "ok\n"),
     }
-    handler = type("Part", (_Part,), {"answers": answers})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+
+    class Part(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = answers.get(self.path, (404, ""))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Part) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", answers
         server.shutdown()

@@ -19,8 +19,8 @@ _HELD: Final[list[socket.socket]] = []
 def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
     """Return a port that is free now: `wanted` if it is. On Linux the system gives it to no other while this process lives.
 
-    Linux lets a listener with SO_REUSEADDR, which every server sets, share the port with the socket that holds it.
-    Elsewhere another process may take the port before the caller does. Raises `CommandError` as below.
+    Linux lets a listener with SO_REUSEADDR, which every server sets, share the port with the socket that holds it. Elsewhere
+    another process may take the port before the caller does. Raises `CommandError` if `host` is no address of this machine.
     """
     holds = _bound(host, wanted) or _bound(host, 0)
     assert holds is not None  # the system has given a port
@@ -32,19 +32,8 @@ def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
     return port
 
 
-def is_taken(host: str, port: int) -> bool:
-    """Return whether `host`:`port` cannot be listened on, because it is in use or reserved for root.
-
-    Raises `CommandError` if `host` is no address of this machine.
-    """
-    found = _bound(host, port)
-    if found is not None:
-        found.close()
-    return found is None
-
-
 def _bound(host: str, port: int) -> socket.socket | None:
-    """Return a socket that is bound there; None if the port is taken. Raises `CommandError` as above."""
+    """Return a socket that is bound there; None if the port is in use, or reserved for root. Raises `CommandError`."""
     try:
         return bound_socket(host, port, "--host")
     except ConfigError as error:
@@ -52,6 +41,5 @@ def _bound(host: str, port: int) -> socket.socket | None:
         assert isinstance(cause, OSError)
         if cause.errno in _TAKEN:
             return None
-        raise CommandError(
-            f"Nothing can listen on {host}: {cause.strerror}. It must be an address of this machine.", status=2
-        ) from cause
+        said = f"Nothing can listen on {host}: {cause.strerror}. It must be an address of this machine."
+        raise CommandError(said, status=2) from cause

@@ -21,7 +21,6 @@ from headrace_cli.ground import CommandError
 from headrace_cli.stack.reach import check_reachable
 
 # ruff: noqa: S608  (the SQL is assembled from constants and a time that we have parsed)
-
 PROOF: Final = "exactly-once"
 GAPS: Final = "gaps"
 LOGJAM: Final = "logjam"

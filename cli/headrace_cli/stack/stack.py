@@ -18,7 +18,7 @@ from headrace_common.protocol import Protocol, installed
 from headrace_cli.ground import CommandError, check_known, module
 from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
-from headrace_cli.machine.ports import free_port, is_taken
+from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import HOST, LOCALE, Broker
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Part, Stack
@@ -173,7 +173,7 @@ class _Ports:
             raise CommandError(
                 f"Port {port} is wanted by {self._given[port]} and {what}: leave one out (--services), or use --any-port."
             )
-        elif is_taken(host, port):
+        elif free_port(host, port) != port:
             raise CommandError(f"Port {port}, {what}, is taken: stop what listens there, or use --any-port.")
         self._given[port] = what
         return port

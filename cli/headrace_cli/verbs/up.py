@@ -20,6 +20,7 @@ from headrace_cli.options import KafkaOption, StateOption
 if TYPE_CHECKING:
     from headrace_cli.stack.state import StateFolder
 
+NEWEST: Final = "select event_time, stream, body from events order by landed_at desc limit 10"
 START_SECONDS: Final = 900.0
 """How long ``--detach`` and ``demo`` wait for everything to be ready. A start that takes long on a busy machine is no failure."""
 
@@ -96,7 +97,7 @@ def show_addresses(state: StateFolder, record: dict[str, Any]) -> None:
     console.OUT.print("\nSend something, for example:", *hints, sep="\n  ", markup=False)
     console.OUT.print(f"More clients, with their configurations: {command('snippet', state.path)}", markup=False)
     console.OUT.print("Then look at it:")
-    console.OUT.print(f'  {command("query", state.path)} "{console.EXAMPLE_QUERY}"\n', markup=False)
+    console.OUT.print(f'  {command("query", state.path)} "{NEWEST}"\n', markup=False)
 
 
 def start(

@@ -63,7 +63,7 @@ class Connection:
         self._batch = min(batch, self._client.batch)
         self._waiting: dict[int, tuple[int, float]] = {}  # events and moment of each frame, by the frames' numbers
         self._room = asyncio.Semaphore(WINDOW)
-        self._patience = asyncio.timeout(None)  # it ends when something waits and no acknowledgement comes
+        self._patience = asyncio.timeout(None)  # until the next acknowledgement, if something waits for one
 
     async def run(self) -> None:
         """Send until the source ends, and wait for the answers. A failure is noted in the tally."""
@@ -127,7 +127,7 @@ class Connection:
         raise EOFError("closed the connection")
 
     def _take(self, answer: Answer, now: float) -> None:
-        """Note that the server has acknowledged events of a frame; one of none keeps the connection alive, and no hope."""
+        """Note that the server has acknowledged events of a frame; a keep-alive, which covers none, is no progress."""
         if answer.frame not in self._waiting:
             raise ProtocolError("an acknowledgement of a frame that does not wait for one")
         events, sent = self._waiting[answer.frame]

@@ -22,7 +22,6 @@ QUEUED: Final = 16
 _READ: Final = 64 << 10
 _TICK: Final = 0.02
 
-
 Event = Mapping[str, Any]
 
 
