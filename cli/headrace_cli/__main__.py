@@ -52,7 +52,7 @@ app = typer.Typer(
     result_callback=_exit,
     no_args_is_help=True,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 130},
     pretty_exceptions_enable=False,
 )
 
