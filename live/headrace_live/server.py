@@ -87,7 +87,6 @@ class LiveServer:
         return web.FileResponse(STATIC / (request.path.removeprefix("/") or "page.html"))
 
     async def _state(self, request: web.Request) -> web.Response:
-        self._service.wake()
         try:
             since = float(request.query.get("since", 0))
         except ValueError:

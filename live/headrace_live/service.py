@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -19,14 +18,14 @@ from headrace_live.model import FIELDS, Model
 from headrace_live.words import behind_seconds, verdict
 
 WATCHED: Final = 1.0
-"""Seconds between two looks that a page asks for."""
+"""Seconds between two looks while a page asks for the state."""
 IDLE: Final = 10.0
-"""Seconds between two looks that no page asks for: enough for the last ten minutes."""
+"""Seconds between two looks while none does: enough for the last ten minutes."""
 ASKED: Final = 5.0
 """Seconds for which a page that has asked for the state counts as open."""
 FIND_EVERY: Final = 5.0
 """Seconds between two searches for processes."""
-TABLES_EVERY: Final = 20.0
+TABLES_EVERY: Final = 30.0
 
 Finder = Callable[[], Awaitable[Parts]]
 
@@ -43,7 +42,6 @@ class LiveService:
         self._parts: Parts = ()
         self._kafka_look: KafkaLook | None = None
         self._tables_look: TablesLook | None = None
-        self._wake = asyncio.Event()
         self._asked = -ASKED
         self._tasks: list[asyncio.Task[None]] = []
         self.figures: Figures | None = None
@@ -73,13 +71,9 @@ class LiveService:
         """Whether a page has asked a moment ago."""
         return time.monotonic() < self._asked + ASKED
 
-    def wake(self) -> None:
-        """Look now, and each second for a moment."""
-        self._asked = time.monotonic()
-        self._wake.set()
-
     def state(self, since: float) -> bytes:
-        """Return the state as JSON, with the points of the history after `since` (Unix time)."""
+        """Return the state as JSON, with the points of the history after `since` (Unix time). A page has asked."""
+        self._asked = time.monotonic()
         if self.figures is None:
             return b"{}"
         return orjson.dumps(document(self.figures, self._model, since), default=_plain)
@@ -91,37 +85,28 @@ class LiveService:
 
     async def _look(self) -> None:
         while True:
-            self._wake.clear()
-            began = time.monotonic()
             scrapes = await self._scraper.look(self._parts)
             look = Look(time.monotonic(), time.time(), scrapes, self._kafka_look, self._tables_look)
             self.figures = self._model.add(look)
-            if self.watched:
-                await asyncio.sleep(max(0.0, began + WATCHED - time.monotonic()))
-            else:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), IDLE if len(self._model.history) > 3 else WATCHED)
+            await self._pause()
 
     async def _watch_kafka(self) -> None:
         assert self._kafka is not None
         while True:
             self._kafka_look = await self._kafka.look()
-            await self._slowly(WATCHED)
+            await self._pause()
 
     async def _watch_tables(self) -> None:
         assert self._lake is not None
         while True:
             self._tables_look = await asyncio.to_thread(tables.look, self._lake)
-            await self._slowly(TABLES_EVERY)
+            await asyncio.sleep(TABLES_EVERY)
 
-    async def _slowly(self, seconds: float) -> None:
-        """Wait `seconds` if a page asks, else ten times as long or until one does."""
-        if self.watched:
-            await asyncio.sleep(seconds)
-            return
-        for _ in range(round(seconds * 10 / WATCHED)):
+    async def _pause(self) -> None:
+        """Wait until the next look: until a page asks, at most `IDLE`."""
+        for _ in range(round(IDLE / WATCHED)):
             await asyncio.sleep(WATCHED)
-            if self.watched:
+            if self.watched or len(self._model.history) < 3:
                 return
 
 
