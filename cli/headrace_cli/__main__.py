@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -10,19 +11,24 @@ import typer
 from headrace_common import __version__
 from typer.core import TyperCommand, TyperGroup
 
-from headrace_cli.ground import run
+from headrace_cli.ground import CommandError, run
 
 VERBS: Final = (
     *("up", "status", "down", "query", "demo", "smoke", "tap", "snippet", "validate"),
     *("lake", "live", "explain", "send", "conform", "check-loss", "quarantine", "test"),
 )
 """The verbs, in the order in which the help lists them. Each has a module of its name, and is in its `app`."""
+ELSEWHERE: Final = {"conform": "headrace_conform", "live": "headrace_live"}
+"""Verbs of packages of their own, which need not be installed."""
 LISTED: Final = Path(__file__).with_name("verbs.txt")
 
 
 def verb(name: str) -> Any:
-    """Return a verb as its module has it."""
-    module = import_module(f"headrace_cli.verbs.{name.replace('-', '_')}")
+    """Return a verb as its module has it. Raises `CommandError` if its package is not installed."""
+    package = ELSEWHERE.get(name)
+    if package is not None and find_spec(package) is None:
+        raise CommandError(f"{name} is of another package, which is not installed: {package.replace('_', '-')}.")
+    module = import_module(f"{package}.__main__" if package else f"headrace_cli.verbs.{name.replace('-', '_')}")
     return typer.main.get_group(module.app).commands[name]
 
 
@@ -41,8 +47,8 @@ class Verbs(TyperGroup):
         return name, verb(name) if name else None, rest
 
 
-def _exit(status: int, **_: object) -> None:
-    raise typer.Exit(status)
+def _exit(status: int | None, **_: object) -> None:
+    raise typer.Exit(status or 0)
 
 
 app = typer.Typer(

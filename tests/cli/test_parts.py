@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import typer
-from headrace_cli.__main__ import app, verb
+from headrace_cli import __main__ as command_line
+from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.stack import stack as planning
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import lake
 from headrace_lake.__main__ import _parser
-from headrace_live.__main__ import app as live
 from typer.testing import CliRunner
 
 from tests.cli.conftest import Running
@@ -99,8 +98,7 @@ def test_without_a_stack_the_environment_says_where_kafka_is(
     assert ran[2][1]["HEADRACE_LAKE__PATH"] == str(state.lake)
 
 
-def test_the_page_takes_the_place_of_the_command_line_with_all_arguments(ran: Ran) -> None:
-    words = ["live", "--url", "a=dns://b:1", "-h", "--port=1", "--help"]
-    CliRunner().invoke(app, words)
-    assert [[*command] for command, _ in ran] == [[sys.executable, "-P", "-m", "headrace_live", *words]]
-    assert typer.main.get_group(live).commands["live"].help == verb("live").help
+def test_a_verb_of_a_package_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "find_spec", lambda _: None)
+    result = CliRunner().invoke(app, ["live"])
+    assert str(result.exception) == "live is of another package, which is not installed: headrace-live."
