@@ -62,7 +62,7 @@ class Client(DeliveryListener):
     """A connection that sends one frame after the other. `waits`: how long each waited."""
 
     def __init__(self, pump: Pump, scheduler: Scheduler) -> None:
-        self.pump, self.account = pump, scheduler.new_account()
+        self.pump, self.account = pump, Account()
         self.waits: list[float] = []
         self.whole = False
 
@@ -140,7 +140,7 @@ class Busy(Worker):
     def __init__(self, scheduler: Scheduler, seconds: float, *, again: bool, lane: Lane = Lane.LONG) -> None:
         self.loop, self.scheduler, self.seconds = slow_loop(), scheduler, seconds
         self.again, self.lane = again, lane
-        self.account = scheduler.new_account()
+        self.account = Account()
         self.times: list[float] = []
 
     def work(self, until: float) -> None:
@@ -210,21 +210,23 @@ async def test_who_fails_in_its_turn_takes_no_turn_from_others(scheduler: Schedu
 
 async def test_nobody_saves_up_turns_or_keeps_a_debt(scheduler: Scheduler) -> None:
     """Nor comes first because it is new, or because Kafka has kept it waiting; a clock may charge a collector's pause."""
-    rested, busy, kept = scheduler.new_account(), scheduler.new_account(), scheduler.new_account()
-    scheduler.enter(busy)
-    scheduler.enter(kept)
+    rested, busy, kept = Account(), Account(), Account()
+    for account in (rested, busy, kept):
+        assert scheduler.rank(account)[0] == DEBT
     for _ in range(100):
+        scheduler.rank(busy)
         spend(scheduler, busy, TIME_SLICE)
-    scheduler.enter(rested)
-    assert busy.used - rested.used <= QUANTUM + 2 * TIME_SLICE
-    assert busy.used - scheduler.rank(kept)[0] <= QUANTUM + 2 * TIME_SLICE
-    assert scheduler.new_account().used >= busy.used - 2 * TIME_SLICE
-    floor = busy.used
-    spend(scheduler, kept, QUANTUM, done=False)
-    assert scheduler.rank(kept)[0] >= floor - 2 * TIME_SLICE  # beyond its quantum others come first
+    level = scheduler.rank(busy)[0]
+    assert level > QUANTUM
+    for account in (rested, kept):
+        assert 0 <= level - scheduler.rank(account)[0] <= QUANTUM + DEBT
+    assert scheduler.rank(Account())[0] >= level
+    spend(scheduler, kept, QUANTUM / 2, done=False)
+    assert scheduler.rank(kept) < scheduler.rank(rested), "it keeps its rank for its quantum"
+    spend(scheduler, kept, QUANTUM / 2, done=False)
+    assert scheduler.rank(kept) > scheduler.rank(rested), "beyond it others come first"
     spend(scheduler, rested, 1.0)
-    scheduler.enter(rested)
-    assert rested.used <= floor + DEBT
+    assert scheduler.rank(rested)[0] <= level + DEBT
 
 
 async def test_behind_a_slice_that_was_too_long_others_get_time(scheduler: Scheduler) -> None:

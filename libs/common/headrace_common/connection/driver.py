@@ -16,7 +16,7 @@ from headrace_common.connection.deadlines import Lifetime
 from headrace_common.connection.places import Place
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import FEW, Reader
-from headrace_common.fairness.scheduler import Lane, Worker
+from headrace_common.fairness.scheduler import Account, Lane, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Caller, Peer, Session, Ticket
@@ -91,7 +91,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         """The status after the last input: only an input changes it."""
         # Most protocols have no questions: their sessions are not asked for them with each frame.
         self.asks = type(session).questions is not Session.questions
-        self.account = receiver.scheduler.new_account()
+        self.account = Account()
         self.arrives = receiver.scheduler.arrives
         """Says whether bytes that arrive at a time may be parsed at once, outside of a slice."""
         self.partial_bytes = self.pending = 0
@@ -299,7 +299,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             return budget.may_read(self)
         if not budget.may_digest(self):
             return False
-        self._receiver.scheduler.enter(self.account)
         self._receiver.scheduler.ask(self)
         return waiting < READ_AHEAD and budget.has_room(self)
 

@@ -129,9 +129,12 @@ class Budget:
         reader.turn = self.turn = self.turn + 1
         reader.pending += size
         self.pending += size
-        if self._level or self.partial_bytes + self.pending >= self._unknown_share:
+        used = self.partial_bytes + self.pending
+        if self._level or used >= self._unknown_share:
             self._measure()
-        return self._is_free(reader)
+        # As `_is_free`, without a call for each small frame.
+        free = used < self._unfinished_share and reader in self._reading
+        return free and reader.partial_bytes + reader.pending < self._connection
 
     def release(self, reader: Reader, size: int) -> None:
         """Gives back `size` bytes of a complete frame of `reader`, which is stored or abandoned."""

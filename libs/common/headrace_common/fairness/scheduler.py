@@ -11,9 +11,9 @@ SECURED  TLS: a handshake, a millisecond of decrypting           who has asked f
 LONG     many bytes to parse, other frames of a partition        whose connection has used the least CPU time
 =======  ======================================================  ======================================================
 
-A connection that returns after a rest starts slightly below the level of the active connections (as in start-time fair
-queueing), so none accumulates credit. Nor does one keep a debt: a clock also measures a cold path or the garbage collector, and
-the rest of such a charge is forgotten beyond `DEBT` when its next frame arrives.
+A connection that asks starts near the level of the active connections (as in start-time fair queueing), whatever it has used: at
+most `QUANTUM` below it, so none accumulates credit, and at most `DEBT` above, where new ones begin. A clock also measures a cold
+path or the garbage collector, and the rest of such a charge is forgotten.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -36,7 +37,7 @@ QUANTUM: Final = 0.010
 frames of the same age alternated slices, both would finish only when the later one does."""
 
 DEBT: Final = QUANTUM / 2
-"""CPU seconds above the active connections at which one begins, at most, after all of its frames were built."""
+"""CPU seconds above the active connections at which one begins, at most."""
 
 REST: Final = 4
 """Loop iterations between two slices: an answer from Kafka needs several to become an acknowledgement."""
@@ -68,12 +69,12 @@ class Lane(IntEnum):
 
 class Account:
     """CPU seconds that a connection's long work has taken: `used` without those of its quantum, `spent`. `place`: its order
-    among those that have used as much.
+    among those that have used as much. A new one has used more than all others.
     """
 
     __slots__ = ("place", "spent", "used")
 
-    def __init__(self, used: float = 0.0) -> None:
+    def __init__(self, used: float = math.inf) -> None:
         self.used = used
         self.spent = 0.0
         self.place = 0
@@ -203,33 +204,25 @@ class Scheduler:
 
     # The use of connections
 
-    def new_account(self) -> Account:
-        """Makes a new connection's account, with the debt that a returning one may have at most: otherwise a client that connects
-        again for each frame would always come first.
+    def rank(self, account: Account) -> Rank:
+        """Returns by what a connection is compared that has long work. It keeps its rank for its quantum. Before that, what it
+        has used comes near to what active ones have. Otherwise one that connects again for each frame would always come first,
+        and so would a crowd that waited for a partition in which Kafka stored nothing.
         """
-        return Account(self._floor + DEBT)
-
-    def enter(self, account: Account) -> None:
-        """Lets a connection take part again: it has long work, and had none before."""
         if not account.spent:
             account.used = min(max(account.used, self._floor - QUANTUM), self._floor + DEBT)
             account.place = next(self._numbers)
-
-    def rank(self, account: Account) -> Rank:
-        """Returns by what an account is compared: its use, but at least a quantum less than the active accounts have. Otherwise
-        all connections of a crowd would come first that waited for a partition in which Kafka stored nothing.
-        """
-        return max(account.used, self._floor - QUANTUM), account.place
+        return account.used, account.place
 
     def charge(self, account: Account, *, done: bool) -> None:
-        """Charges `account` for the present work since it began. It keeps its rank for its quantum, unless it is `done`."""
+        """Charges `account` for the present work since it began. Its quantum ends if it is used up or the work is `done`."""
         self._floor = max(self._floor, account.used)
         now = self._cpu()
         account.spent += now - self._began
         self._began = now
         if done or account.spent >= QUANTUM:
-            account.used = max(account.used, self._floor - QUANTUM) + account.spent
-            account.spent, account.place = 0.0, next(self._numbers)
+            account.used += account.spent
+            account.spent = 0.0
 
     # Work without slices
 

@@ -79,7 +79,10 @@ class InFlightFrame:
             if self.runs is None:
                 self.runs = self.frame.runs()
             for part in self.runs:
-                if isinstance(part, int):
+                if isinstance(part, list):
+                    made += part
+                    is_much = True
+                elif isinstance(part, int):
                     self.small = False
                     self.grown += part
                     if part and not may_grow(self):
@@ -88,9 +91,6 @@ class InFlightFrame:
                     if clock() >= until:
                         return True
                     continue
-                if isinstance(part, list):
-                    made += part
-                    is_much = True
                 else:
                     made.append(part)
                     is_much = len(part) >= LARGE
@@ -100,7 +100,8 @@ class InFlightFrame:
         except Exception as error:  # the whole frame, as received, takes the place of its remaining parts
             log.exception("building a frame's events failed", ticket=self.ticket)
             made.append(self.frame.spoiled(f"{type(error).__name__}: {error}"))
-        self.finish()
+        self.exhausted, self.runs = True, None
+        del self.frame  # it may wait for Kafka for minutes
         return True
 
     def finish(self) -> None:
@@ -130,15 +131,9 @@ class FrameQueue:
         behind = self._behind.get(frame.account)
         if behind is None:
             self._behind[frame.account] = deque()
-            self.enter(frame)
+            self.put(frame)
         else:
             behind.append(frame)
-
-    def enter(self, frame: InFlightFrame) -> None:
-        """Queues a frame that is the first of its connection, as one that has come now."""
-        if not frame.small:
-            self._scheduler.enter(frame.account)
-        self.put(frame)
 
     def put(self, frame: InFlightFrame) -> None:
         """Queues a frame that is the first of its connection."""

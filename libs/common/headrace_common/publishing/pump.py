@@ -155,7 +155,7 @@ class Pump:
             if not frame.small:
                 queue.small.popleft()
                 if not frame.waits:
-                    queue.enter(frame)
+                    queue.put(frame)
             elif cycle.add_some(frame):
                 queue.small.popleft()
                 queue.done(frame)
@@ -198,7 +198,7 @@ class Pump:
 
     def _goes_on(self, frame: InFlightFrame) -> None:
         frame.waits = False
-        self._queue.enter(frame)
+        self._queue.put(frame)
         self._ask()
 
     def _may_leave(self) -> bool:
