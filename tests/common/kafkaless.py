@@ -21,7 +21,7 @@ from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings, LimitSettings
-from headrace_common.publishing.in_flight import DeliveryListener, InFlightFrame
+from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
 from headrace_common.session.interface import NO_BACKEND, Backend, Frame, Run, Ticket
@@ -88,10 +88,6 @@ class FakeListener(DeliveryListener):
 
     def of(self, ticket: Ticket) -> list[tuple[Any, ...]]:
         return [line for line in self.heard if line[1] == ticket]
-
-
-def in_flight(frame: FakeFrame) -> InFlightFrame:
-    return InFlightFrame(frame, FakeListener(), 0.0, 1e12)
 
 
 Answer = BaseException | None

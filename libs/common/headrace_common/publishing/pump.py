@@ -63,8 +63,7 @@ class Pump:
         self._growth = growth
         self._metrics = metrics
         self._log = log
-        self._loop = asyncio.get_running_loop()
-        self._clock = self._loop.time
+        self._clock = asyncio.get_running_loop().time
         self._queue = FrameQueue(scheduler)
         self._small = _Making(Lane.SMALL, self._make_small, self._fails)
         self._long = _Making(Lane.LONG, self._make_long, self._fails)
@@ -79,7 +78,6 @@ class Pump:
         self.last_frame = self.last_stored
         self.unserved = self.last_stored  # since when frames wait, or are given up, and none is stored
         self.failure: DeliveryError | None = None  # why a frame was abandoned, if nothing was stored since
-        self._ended = False  # by a bug: frames published from now on are abandoned
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
@@ -94,29 +92,18 @@ class Pump:
         self._pending[taken] = None
         self._queue.add(taken)
         self._ask()
-        if self._ended:
-            self._loop.call_soon(self._abandon_all)
 
     async def run(self) -> None:
-        """Runs until it is cancelled. Any other end is a bug and stops the service. It then abandons all frames at once, so that
-        their clients do not wait in vain.
-        """
-        try:
-            while True:
-                if not self._pending:
-                    self.idle.set()
-                cycle = await self._collect()
-                while cycle.living():
-                    failure = await self._store_events(cycle) or await self._store_rejects(cycle)
-                    if failure is None:
-                        break
-                    await self._give_up(cycle, failure)
-        except Exception:
-            self._ended = True
-            self._abandon_all()
-            raise
-        finally:
-            self._cycle = None
+        """Runs until it is cancelled. Any other end is a bug and stops the service."""
+        while True:
+            if not self._pending:
+                self.idle.set()
+            cycle = await self._collect()
+            while cycle.living():
+                failure = await self._store_events(cycle) or await self._store_rejects(cycle)
+                if failure is None:
+                    break
+                await self._give_up(cycle, failure)
 
     # Collect
 
@@ -319,10 +306,6 @@ class Pump:
         if not self._pending:
             self.idle.set()
         frame.listener.abandoned(frame.ticket, error)
-
-    def _abandon_all(self) -> None:
-        for frame in list(self._pending):
-            self._abandon(frame, DeliveryError("its pump has ended", DeliveryPolicy.RETRY))  # by a bug
 
     # What is known of it
 
