@@ -22,7 +22,7 @@ from tests.simulation.__main__ import run
 
 TABLE: Final = Path(__file__).with_suffix(".toml")
 MOST: Final = 500
-"""Seeds within which a mutant is hunted. The quick tier runs 200, within which all but four are found."""
+"""Seeds within which a mutant is hunted. The quick tier runs 200, within which all but a few are found."""
 
 
 @dataclass(frozen=True)
