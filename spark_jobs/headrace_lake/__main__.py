@@ -16,7 +16,7 @@ from types import FrameType
 from headrace_common.operations import log as logs
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.log import Log
-from headrace_common.operations.settings import describe, load
+from headrace_common.operations.settings import load
 from headrace_common.operations.tasks import stops
 
 from headrace_lake.commands import erase_command
@@ -55,8 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m headrace_lake",
         description="Copies both topics into the lake's tables, every record exactly once.",
-        epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(LakeProcessSettings)),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--once", action="store_true", help="land what Kafka holds now, then end (for cron)")
     parser.add_argument(

@@ -12,7 +12,7 @@ import sys
 from headrace_common.operations import log as logs
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.log import Log
-from headrace_common.operations.settings import describe, load
+from headrace_common.operations.settings import load
 from headrace_common.operations.tasks import stops
 from headrace_lake.spark.halt import exit_status
 from headrace_lake.upkeep.operations import OpsThread
@@ -25,8 +25,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m headrace_mirror",
         description="Follows the Delta tables with Iceberg tables that list the same files. It copies nothing.",
-        epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(MirrorProcessSettings)),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--once", action="store_true", help="catch up, then end")
     arguments = parser.parse_args()

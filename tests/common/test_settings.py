@@ -16,7 +16,6 @@ from headrace_common.operations.settings import (
     environment,
     load,
     own_environment,
-    parse_arguments,
 )
 from headrace_common.operations.variables import SECTIONS, each_setting, named_protocols, refuse_near, variable
 from headrace_forward.settings import ForwardSettings
@@ -104,15 +103,6 @@ def test_limits_that_do_not_fit(fits: dict[str, int], not_any_more: dict[str, in
 
 def test_the_largest_event_is_three_quarters_of_what_a_topic_takes() -> None:
     assert LimitSettings().event_bytes == TopicSettings().max_message_bytes * 3 // 4
-
-
-def test_help_lists_every_setting_and_shows_no_password(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        parse_arguments(ForwardSettings, "program", "It receives.", ["--help"])
-    text = capsys.readouterr().out
-    assert stopped.value.code == 0
-    assert all(variable(section, name) in text for section, name, _ in each_setting(ForwardSettings))
-    assert "**" not in text
 
 
 REFUSED = [

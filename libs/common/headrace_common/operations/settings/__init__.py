@@ -15,7 +15,6 @@ from headrace_common.operations.settings.kafka import TopicSettings as TopicSett
 from headrace_common.operations.settings.process import ServiceSettings as ServiceSettings
 from headrace_common.operations.settings.process import Settings as Settings
 from headrace_common.operations.settings.process import TopicsProcessSettings as TopicsProcessSettings
-from headrace_common.operations.settings.process import describe as describe
 from headrace_common.operations.settings.process import environment as environment
 from headrace_common.operations.settings.process import load as load
 from headrace_common.operations.settings.process import own_environment as own_environment

@@ -1,4 +1,4 @@
-"""A process's settings: which sections it has, and how they are loaded, described and set for another process."""
+"""A process's settings: which sections it has, and how they are loaded, and set for another process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -26,7 +26,6 @@ from headrace_common.operations.settings.serving import (
 from headrace_common.operations.variables import (
     PREFIX,
     Environment,
-    each_setting,
     explain,
     variable,
 )
@@ -86,24 +85,9 @@ def load(cls: type[S]) -> S:
 
 
 def parse_arguments(cls: type[S], program: str, description: str, argv: Sequence[str] | None = None) -> S:
-    """Loads the settings of a process whose command line knows ``--help`` alone, which lists every setting."""
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=description,
-        epilog="environment:\n" + "\n".join(f"  {line}" for line in describe(cls)),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.parse_args(argv)
+    """Loads the settings of a process whose command line knows ``--help`` alone. Raises `ConfigError`."""
+    argparse.ArgumentParser(prog=program, description=description).parse_args(argv)
     return load(cls)
-
-
-def describe(cls: type[BaseSettings]) -> list[str]:
-    """Returns one line per setting: variable, default, meaning."""
-    lines = []
-    for section, name, info in each_setting(cls):
-        default = info.default.get_secret_value() if isinstance(info.default, SecretStr) else info.default
-        lines.append(f"{variable(section, name)} [{'' if default is None else default}]: {info.description}")
-    return lines
 
 
 def environment(section: str, **values: object) -> dict[str, str]:
