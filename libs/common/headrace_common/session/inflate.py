@@ -61,7 +61,7 @@ class InflateLimits:
 
 
 def inflate_gzip(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
-    """Yields the content of all gzip members of `data`, in order (RFC 1952; zero padding after them is legal).
+    """Yields the content of all gzip members of `data`, in order (RFC 1952).
 
     Some slices are empty: a window of input may give no output. Raises `ProtocolError`: with `limit` set if a limit was exceeded,
     without it if the data is corrupt, ends inside a member, or has more members than any client sends.
@@ -81,22 +81,10 @@ def _members(view: memoryview, make: Callable[[], Any], limits: InflateLimits) -
     gauge = Gauge(len(view), limits)
     position = members = 0
     while position < len(view):
-        if view[position] == 0 and position and make is _gzip:
-            yield from _padding(view, position)
-            return
         members += 1
         if members > MEMBERS + len(view) // MEMBER_BYTES:
             raise ProtocolError(f"more than {members - 1} compressed members in {len(view)} bytes")
         position = yield from _member(view, position, make(), gauge)
-
-
-def _padding(view: memoryview, position: int) -> Iterator[bytes]:
-    """Yields an empty slice for each slice of zeros from `position` to the end. Raises `ProtocolError` if there is more."""
-    for start in range(position, len(view), SLICE):
-        rest = view[start : start + SLICE].tobytes()
-        if rest != bytes(len(rest)):
-            raise ProtocolError("bytes other than padding follow the last gzip member")
-        yield b""
 
 
 def inflate_zlib(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
