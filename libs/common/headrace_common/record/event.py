@@ -48,10 +48,6 @@ class Reject:
     id: bytes
     attributes: bytes = b"{}"
 
-    def __bool__(self) -> bool:
-        """True even if it is empty, so that `filter` never drops it."""
-        return True
-
     def __len__(self) -> int:
         """Bytes that it holds."""
         return len(self.raw) + len(self.attributes)
