@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import socket
 from collections.abc import Callable
@@ -35,15 +34,6 @@ async def test_a_client_that_has_gone_is_noticed_within_minutes(monkeypatch: pyt
         assert {option: client.getsockopt(socket.IPPROTO_TCP, option) for option in KEEP_ALIVE} == KEEP_ALIVE
         assert sum(KEEP_ALIVE.values()) < 120
         client.close()
-
-
-def test_a_kernel_without_ipv6_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> socket.socket:
-        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
-
-    monkeypatch.setattr(socket, "socket", fails)
-    with pytest.raises(ConfigError, match=r"^LISTEN :::1: Address family not supported by protocol$"):
-        sockets.bound_socket("::", 1, "LISTEN")
 
 
 @pytest.mark.parametrize("host", ["localhost:24224", "a b", "a" * 64])
