@@ -174,7 +174,7 @@ FRAME = {"frame_time": 10.0}
 STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
     "half a frame, of an old connection": (FRAME, [100.0, *CUT]),
     "half a frame, before it is old": ({**FRAME, "connection_age": 3000.0}, [100.0, *CUT]),
-    "bytes buy time": (FRAME, [LONG[:5], LONG[5 : 5 + 8192 * 5], 14.9, "open", 0.7, "ended"]),
+    "bytes buy time": (FRAME, [LONG[:5], LONG[5 : 5 + 8192 * 5], 9.0, LONG[-2:-1], 5.9, "open", 0.7, "ended"]),
     "what is parsed later begins when it comes": (
         FRAME, [data(), "stored", 7200.0, MUCH_OF_IT[:-1], 5.0, "open", MUCH_OF_IT[-1:], "stored", "hears m", "open"],
     ),

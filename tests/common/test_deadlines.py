@@ -25,7 +25,7 @@ def rules(given: dict[str, Any], times: dict[str, Any]) -> list[tuple[float, Lim
         if name != "born":
             setattr(life, name, value)
     said = {name: given[name] for name in Status.__struct_fields__ if name in given}
-    base = {"reading": True, "partial": False, "behind": False, "crowded": False}
+    base = {"reading": True, "partial": False, "behind": False}
     return [*life.rules(Status(**said), **{name: given.get(name, usual) for name, usual in base.items()})]
 
 
@@ -41,8 +41,8 @@ ROWS = [
     (Limit.DRAINED, {"phase": Phase.DRAINING}, {"phase_until": DRAIN_TIME}, DRAIN_TIME),
     (Limit.DRAINED, {"phase": Phase.CLOSED}, {"phase_until": DRAIN_TIME}, DRAIN_TIME),
     (Limit.FRAME_TIME, {"partial": True}, {"frame_began": 7.0, "last_byte": 7.0}, 67),
-    (Limit.FRAME_TIME, {"partial": True}, {"frame_bytes": 10 * FRAME_TIME_BYTES, "last_byte": 1.0}, 70),
-    (Limit.FRAME_TIME, {"partial": True, "crowded": True}, {"frame_bytes": 10 * FRAME_TIME_BYTES, "last_byte": 1.0}, 61),
+    (Limit.FRAME_TIME, {"partial": True}, {"frame_bytes": 10 * FRAME_TIME_BYTES, "last_byte": 60.0}, 70),
+    (Limit.FRAME_TIME, {"partial": True}, {"frame_bytes": 10 * FRAME_TIME_BYTES, "last_byte": 1.0}, 61),
     (Limit.AGE, {}, {"born": 2.0, "last_byte": 900.0}, 1002),
 ]  # fmt: skip
 

@@ -24,8 +24,8 @@ limit       in                            due
 UNREAD      any phase but CLOSED          WRITE_TIME after the peer stopped reading our bytes
 LINGERED    LINGERING                     LINGER_SILENCE after its last byte; LINGER_TIME after it began
 DRAINED     DRAINING, CLOSED              DRAIN_TIME after it began
-FRAME_TIME  OPEN, reading, half a frame   LIMITS__FRAME_TIME after the frame began, plus 1 s for each 8 KiB; while the
-                                          budget is crowded, at most LIMITS__FRAME_TIME after its last byte
+FRAME_TIME  OPEN, reading, half a frame   LIMITS__FRAME_TIME after the frame began, plus 1 s for each 8 KiB, and at most
+                                          LIMITS__FRAME_TIME after its last byte
 AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, after the connection began
             frames
 ==========  ============================  =======================================================================
@@ -110,13 +110,12 @@ class Lifetime:
         self.last_byte += seconds
 
     def rules(
-        self, session: Status, *, reading: bool, partial: bool, behind: bool, crowded: bool
+        self, session: Status, *, reading: bool, partial: bool, behind: bool
     ) -> Iterator[tuple[float, Limit, bool]]:
         """Yields the limits of the module's second table, the most urgent first: when each is due, and whether it applies now.
         It may apply later without an event that sets a timer.
 
-        `partial`: part of a frame has arrived, or bytes that are not parsed yet; `behind`: bytes wait to be parsed; `crowded`:
-        unfinished frames have used up their share of the budget.
+        `partial`: part of a frame has arrived, or bytes that are not parsed yet; `behind`: bytes wait to be parsed.
         """
         phase = self.phase
         if self.unread_since is not None and phase is not Phase.CLOSED:
@@ -128,9 +127,7 @@ class Lifetime:
             yield self.phase_until, Limit.DRAINED, True
         elif phase is Phase.OPEN and reading:
             if partial:
-                earned = self.frame_bytes / FRAME_TIME_BYTES
-                yield self.frame_began + self._frame_time + earned, Limit.FRAME_TIME, True
-                # A silent frame may use up the time that its bytes have earned only while it blocks no other connection.
-                yield self.last_byte + self._frame_time, Limit.FRAME_TIME, crowded
+                earned = self.frame_began + self.frame_bytes / FRAME_TIME_BYTES
+                yield min(earned, self.last_byte) + self._frame_time, Limit.FRAME_TIME, True
             if self.old_from < inf and not session.unacknowledgeable:
                 yield self.old_from, Limit.AGE, not partial

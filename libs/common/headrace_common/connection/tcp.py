@@ -353,7 +353,6 @@ class TcpConnection(asyncio.Protocol, Transport, Stoppable):
             reading=self.reading,
             partial=driver.partial_bytes > 0,
             behind=self.is_behind(),
-            crowded=self._receiver.budget.crowded,
         )
 
     def _due(self) -> float:

@@ -68,7 +68,9 @@ class LimitSettings(Section):
     )
     frame_bytes: Bytes = Field(16 * MIB, ge=KIB, description="Maximum size of one frame as received.")
     frame_time: Seconds = Field(
-        60, gt=0, description="Maximum time from a frame's first byte to its last, plus 1 s for each 8 KiB."
+        60,
+        gt=0,
+        description="Maximum time from a frame's first byte to its last, plus 1 s for each 8 KiB; and of silence in it.",
     )
     event_bytes: Bytes = Field(
         3 * MIB, ge=KIB, description="Maximum size of one event as stored; larger ones go to quarantine."
