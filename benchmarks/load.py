@@ -84,7 +84,7 @@ async def _client(number: int, target: Target, encoded: Sequence[bytes], load: L
     loop = asyncio.get_running_loop()
     events, at, until = 0, number * load.events, loop.time() + load.seconds
     due = loop.time() + random.Random(number).random() * pause
-    await channel.send(client.greeting())
+    await channel.send(client.again())
     while loop.time() < until:
         if pause:
             await asyncio.sleep(max(0.0, due - loop.time()))

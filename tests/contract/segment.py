@@ -30,7 +30,8 @@ class WriterOfToday(Writer):
     messages = today.MESSAGES
     acknowledgement = today.DataAppended
 
-    def greeting(self) -> bytes:
+    def again(self) -> bytes:
+        super().again()
         say = today.MESSAGES.encode
         hello = say(today.Hello(NEWEST, OLDEST)) + say(today.CreateSegment(1, self.segment, 0, 0))
         return hello + say(today.SetupAppend(1, self.writer, self.segment, ""))

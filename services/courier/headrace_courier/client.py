@@ -70,10 +70,6 @@ class CourierClient(KeyedClient):
         self._replies = CourierReplies()
 
     @override
-    def greeting(self) -> bytes:
-        return wire.identity(b"HELO", "2.12.0", b"LCOR")
-
-    @override
     def document(self, event: Mapping[str, Any]) -> bytes:
         seconds, fraction = divmod(time.time_ns(), 10**9)
         at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09d}Z"
@@ -89,7 +85,7 @@ class CourierClient(KeyedClient):
     def again(self) -> bytes:
         self._replies = CourierReplies()
         self._said.clear()
-        return self.greeting()
+        return wire.identity(b"HELO", "2.12.0", b"LCOR")
 
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:

@@ -97,7 +97,7 @@ class ForwardClient(KeyedClient):
     @override
     def again(self) -> bytes:
         self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")
-        return self.greeting()
+        return b""
 
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:

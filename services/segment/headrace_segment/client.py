@@ -34,10 +34,6 @@ class SegmentClient(OrderedClient):
         self._replies = ReplyParser(self.messages)
 
     @override
-    def greeting(self) -> bytes:
-        return original.MESSAGES.encode(original.SetupAppend(self.writer, self.segment))
-
-    @override
     def document(self, event: Mapping[str, Any]) -> bytes:
         return orjson.dumps(event)
 
@@ -63,7 +59,7 @@ class SegmentClient(OrderedClient):
     @override
     def again(self) -> bytes:
         self._replies = ReplyParser(self.messages)
-        return super().again()
+        return super().again() + original.MESSAGES.encode(original.SetupAppend(self.writer, self.segment))
 
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:

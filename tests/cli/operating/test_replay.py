@@ -39,7 +39,7 @@ def made(protocol: str, data: bytes, event_bytes: int = 1024) -> list[Part]:
     """What a receiver makes of a client's first frame, by a limit for events."""
     with pytest.MonkeyPatch.context() as limited:
         limited.setenv("HEADRACE_LIMITS__EVENT_BYTES", str(event_bytes))
-        return list(parts_of(session_of(protocol), ASKED[protocol]().greeting() + data, MS))
+        return list(parts_of(session_of(protocol), ASKED[protocol]().again() + data, MS))
 
 
 def item_of(part: Part) -> QuarantinedItem:

@@ -61,7 +61,7 @@ class Compression:
 class Client(ABC):
     """The client's side of a conversation. Frames are numbered from 0 in the order in which they are made.
 
-    It may go on over several connections, one after the other (`again`). Each frame asks for an acknowledgement.
+    It may go on over several connections, each begun by `again`. Each frame asks for an acknowledgement.
     """
 
     forms: ClassVar[Sequence[str]]
@@ -87,10 +87,6 @@ class Client(ABC):
         """Frames that were made: the number of the next."""
 
     # Its bytes
-
-    def greeting(self) -> bytes:
-        """Returns what a connection begins with; empty if that is a frame."""
-        return b""
 
     @abstractmethod
     def document(self, event: Mapping[str, Any]) -> bytes:
@@ -120,7 +116,7 @@ class Client(ABC):
 
     @abstractmethod
     def again(self) -> bytes:
-        """Begins a new connection. Returns its greeting."""
+        """Begins a connection, the first or another. Returns its greeting; empty if it begins with a frame."""
 
     @abstractmethod
     def repeat(self, frame: int) -> None:
@@ -180,7 +176,7 @@ class OrderedClient(Client):
     @override
     def again(self) -> bytes:
         self._under_way.clear()
-        return self.greeting()
+        return b""
 
     @override
     def repeat(self, frame: int) -> None:
