@@ -9,7 +9,7 @@ import orjson
 from headrace_common.record.contract import Reason
 from headrace_segment.client import SegmentClient
 from headrace_segment.wire import messages as today
-from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire.codes import HEADER, Kind, message
 from headrace_segment.wire.today import NEWEST, OLDEST
 
 from tests.contract.dialect import Dialect
@@ -39,7 +39,7 @@ class WriterOfToday(Writer):
     def _block(self, content: bytes, events: int) -> bytes:
         self.level += events
         end = today.AppendBlockEnd(self.writer, len(content), b"", events, self.level, 1)
-        return today.append_block(self.writer, content) + today.MESSAGES.encode(end)
+        return message(Kind.BEGIN_APPEND_BLOCK, self.writer + content) + today.MESSAGES.encode(end)
 
 
 class SegmentDialect(Dialect):

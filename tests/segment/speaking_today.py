@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.codes import Kind
-from headrace_segment.wire.messages import MESSAGES, append_block
+from headrace_segment.wire.messages import MESSAGES
 from headrace_segment.wire.today import NEWEST, OLDEST
 
 from tests.segment.recorded import W1
@@ -15,6 +15,11 @@ say = MESSAGES.encode
 HELLO = say(said.Hello(NEWEST, OLDEST))
 REQUEST = (7 << 32) + 1
 NO_LEVEL = Numbering.EVENTS.first
+
+
+def append_block(writer: bytes, content: bytes) -> bytes:
+    """An AppendBlock: whole events, and the bytes after them."""
+    return raw(Kind.BEGIN_APPEND_BLOCK, writer + content)
 
 
 def setup(segment: str = "a", writer: bytes = W1, request: int = REQUEST, token: str = "") -> bytes:

@@ -131,6 +131,9 @@ async def test_it_is_not_ready_on_topics_that_would_lose_segments(
         assert status == 503
         assert "retention.ms is 60000 and must be -1" in text
         assert (await service.get("/livez"))[0] == 200
+        service.stop()
+        assert service.exit_status() == 0
+    service.spawn()
     await service.listens()
     assert await service.ready()
 

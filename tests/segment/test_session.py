@@ -11,7 +11,6 @@ from headrace_common.record.event import Reject
 from headrace_segment.questions import (
     AppendBlock,
     BytesRead,
-    Opened,
     OpenSession,
     OutcomeUnknown,
     ReadBytes,
@@ -240,8 +239,3 @@ def test_many_refusals_end_a_conversation_once() -> None:
     with pytest.raises(ProtocolError):
         slow.answer()
     assert slow.answer() == b""
-
-
-def test_a_block_far_below_the_level_is_acknowledged_again() -> None:
-    driven = Driven(answer=lambda question: Opened(1 << 40))
-    assert driven.hear(setup(), block(0, HELLO)) == replies(AppendSetup("a", W1, 1 << 40)) + level(1 << 40)

@@ -12,7 +12,6 @@ from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
 from headrace_segment.wire import messages as said
 from headrace_segment.wire import original
-from headrace_segment.wire.codes import HEADER, Kind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,13 +140,6 @@ def test_a_segment_that_is_not_there() -> None:
     assert talk.outcome.parts == []
 
 
-def test_what_the_state_of_a_segment_does_not_allow() -> None:
-    _, talk = created()
-    talk.hear(setup(), append(1, b"x"))
-    assert talk.says(create()) == [said.SegmentAlreadyExists(REQUEST, "a")]
-    assert talk.outcome.error is None
-
-
 @pytest.mark.parametrize(("asked", "least"), [(-1, 8), (0, 8), (7, 8), (9, 9), (1 << 30, 100)])
 def test_how_much_a_read_brings(asked: int, least: int) -> None:
     store, talk = created()
@@ -206,14 +198,6 @@ def test_create_append_and_read_in_one_breath() -> None:
 # What ends a conversation
 
 
-def test_a_writer_that_another_connection_has_set_up() -> None:
-    store, first = created()
-    first.hear(setup())
-    Talk(store).hear(setup())
-    assert first.says(append(1, b"x", request=OTHER)) == []
-    assert "another connection" in str(first.outcome.error)
-
-
 def test_a_writer_of_the_original_dialect() -> None:
     store, talk = created()
     store.append("a", records.Block(W1, 0, 8, bytes(8)))
@@ -229,8 +213,6 @@ def test_a_writer_of_the_original_dialect() -> None:
         (setup(""), "a segment's name of 0 bytes"),
         (create("é" * 513), "1026 bytes"),
         (read("x" * 1025), "1025 bytes"),
-        (raw(Kind.EVENT, b""), "type 0 from a client"),
-        (HEADER.pack(1, 1 << 24), "upper byte"),
     ],
 )
 def test_what_ends_the_conversation(data: bytes, words: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.codes import HEADER, Kind
-from headrace_segment.wire.messages import MESSAGES, AppendBlockEnd, append_block
+from headrace_segment.wire.messages import MESSAGES, AppendBlockEnd
 from headrace_segment.wire.parser import Block
 
 from tests.segment.decoding import every_way_today
 from tests.segment.recorded import W1, W2
 from tests.segment.speaking import event, raw
+from tests.segment.speaking_today import append_block
 
 say = MESSAGES.encode
 

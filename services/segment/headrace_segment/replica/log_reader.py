@@ -23,7 +23,7 @@ WAIT_MS: Final = 1000
 
 
 class LogReader:
-    """Reads one after the other. `start` it first."""
+    """Reads one after the other, once `bounds` has connected."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -31,15 +31,12 @@ class LogReader:
         self._consumers: list[AIOKafkaConsumer] = []  # the first never fetches: a fetch would hold its questions up
         self._turn = asyncio.Lock()
 
-    async def start(self) -> None:
-        """Connects. Raises `KafkaError`."""
-        for _ in range(2):
+    async def bounds(self) -> tuple[int, int]:
+        """Returns the offsets of the first record, and after the last one. Raises `KafkaError`."""
+        while len(self._consumers) < 2:
             consumer = make_consumer(self._settings)
             await start_at(consumer, self._where)
             self._consumers.append(consumer)
-
-    async def bounds(self) -> tuple[int, int]:
-        """Returns the offsets of the first record, and after the last one. Raises `KafkaError`."""
         asking = self._consumers[0]
         first = await asking.beginning_offsets([self._where])
         end = await asking.end_offsets([self._where])

@@ -163,11 +163,3 @@ class Readers:
                 self._at_end[name].discard(more)
                 if not self._at_end[name]:
                     del self._at_end[name]
-
-    async def close(self) -> None:
-        """Gives all reads up."""
-        tasks = {task for connection in self._connections.values() for task in connection.tasks}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiokafka.errors import KafkaError
-from headrace_common.kafka.client import Topic, describe, explain
+from headrace_common.kafka.client import Topic, describe
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Backend, Caller, Question
@@ -46,13 +45,6 @@ class Segments(Backend, OwnParts):
     async def start(self) -> None:
         runtime, settings = self._runtime, self._settings
         topic = await self._usable()
-        while True:
-            try:
-                await self._reader.start()
-                break
-            except (KafkaError, OSError) as error:
-                self._problem = f"Kafka: {explain(error)}"
-            await asyncio.sleep(RETRY)
         self._owner = Owner(
             settings,
             topic,
@@ -94,8 +86,8 @@ class Segments(Backend, OwnParts):
 
     @override
     async def stop(self) -> None:
-        await self._owner.resign()
-        await self._readers.close()
+        if self._problem is None:  # it has come so far
+            await self._owner.resign()
         self._runtime.tasks.stopping()
         await self._reader.close()
 

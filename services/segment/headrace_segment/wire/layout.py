@@ -87,9 +87,6 @@ class Table:
         self._by_kind[kind], self._kinds[made] = (made, fields), kind
         return made
 
-    def __contains__(self, kind: int) -> bool:
-        return kind in self._by_kind
-
     def kind(self, value: Any) -> int:
         """Returns a message's type."""
         return self._kinds[type(value)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire.codes import Kind
 from headrace_segment.wire.layout import BOOLEAN, BYTE, DATA, I32, I64, TEXT, UUID, Table
 
 WRITER_BYTES: Final = 16
@@ -55,8 +55,3 @@ InvalidEventNumber = _row(
     Kind.INVALID_EVENT_NUMBER, "InvalidEventNumber", writer=UUID, request=I64, trace=TEXT, level=I64
 )
 OperationUnsupported = _row(Kind.OPERATION_UNSUPPORTED, "OperationUnsupported", request=I64, operation=TEXT, **_TRACE)
-
-
-def append_block(writer: bytes, content: bytes) -> bytes:
-    """Returns an AppendBlock: whole events, and the bytes after them."""
-    return HEADER.pack(Kind.BEGIN_APPEND_BLOCK, WRITER_BYTES + len(content)) + writer + content
