@@ -26,8 +26,6 @@ from headrace_segment.store.state import Segment
 SHARE: Final = 16 << 10
 """Bytes of a reply beyond the memory: few enough to leave for the system's buffers at once."""
 
-RETRY: Final = 0.5
-
 
 @dataclass(eq=False, slots=True)
 class _Connection:
@@ -100,7 +98,7 @@ class Readers:
     async def _answer(self, question: ReadBytes, caller: Caller, connection: _Connection) -> object:
         try:
             return await self._read(question, connection)
-        except (TimeoutError, LogError):
+        except (KafkaError, OSError, LogError):  # a time limit is an OSError, too
             caller.end("log")
         except Exception:
             self._log.exception("read failed", segment=question.segment)
@@ -127,30 +125,21 @@ class Readers:
         return OutcomeUnknown()  # `lost` ends the conversation
 
     async def _in_turn(self, segment: Segment, question: ReadBytes, connection: _Connection) -> bytes:
-        """Returns the bytes in the segment, once the reply before them has left; none: look again."""
+        """Returns the bytes in the segment, once the reply before them has left; none: they were let go meanwhile."""
         await connection.turn.acquire()
-        data = b""
+        name, offset, data = question.segment, question.offset, b""
         try:
             length = question.length if self.used + question.length <= self._memory else min(question.length, SHARE)
             self._hold(connection, length)
-            if segment.start <= question.offset:
-                data = await self._bytes(segment, question, length)
+            if segment.start <= offset:
+                found = self._owner.recent.read(name, offset, length)
+                if found is None:
+                    async with asyncio.timeout(self._deadline):
+                        found = await self._reader.gather(Gathering(name, segment, offset, length))
+                data = found
         finally:
             self._hold(connection, len(data))
         return data
-
-    async def _bytes(self, segment: Segment, question: ReadBytes, length: int) -> bytes:
-        """Returns the bytes in the segment; none: look again."""
-        name, offset = question.segment, question.offset
-        data = self._owner.recent.read(name, offset, length)
-        if data is not None:
-            return data
-        try:
-            async with asyncio.timeout(self._deadline):
-                return await self._reader.gather(Gathering(name, segment, offset, length))
-        except (KafkaError, OSError):  # also if it was let go meanwhile
-            await asyncio.sleep(RETRY)
-        return b""
 
     async def _more(self, name: str, seconds: float) -> None:
         """Waits until the segment has more, at most `seconds`."""
