@@ -56,17 +56,6 @@ def test_what_was_sent_behind_an_abandoned_message_is_not_answered_until_the_rou
     assert found.hear() == [ACCEPTED]
 
 
-@pytest.mark.parametrize("count", [3, 4])
-def test_what_cannot_be_answered_is_held_until_it_is_stored(count: int) -> None:
-    found = driven(answers=False)
-    (frame,) = found.send(event({"started_ms": 1})[:count])
-    assert frame.kept
-    assert not frame.acknowledged
-    found.store(frame)
-    assert found.hear() == []
-    assert found.flat[0].time == "1970-01-01T00:00:00.001Z"  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize("answers", [True, False])
 def test_whatever_comes_is_stored_in_whatever_order_nothing_is_left_of_it(answers: bool) -> None:
     """The fuzzer's messages; some frames are stored in two steps, some never."""
