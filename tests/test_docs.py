@@ -19,7 +19,6 @@ from headrace_cli.__main__ import app
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
-from headrace_live.__main__ import app as live
 
 ROOT = Path(__file__).parent.parent
 
@@ -71,7 +70,7 @@ def commands(path: Path) -> list[list[str]]:
 
 def take(words: list[str]) -> None:
     """Raises `typer`'s usage error, or `KeyError` for a verb that does not exist. Runs nothing."""
-    command = typer.main.get_command(live if words[0] == "live" else app)
+    command = typer.main.get_command(app)
     while isinstance(command, typer.core.TyperGroup):
         context = command.make_context("headrace", words)
         words = [*context._protected_args, *context.args]

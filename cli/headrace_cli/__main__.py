@@ -28,7 +28,7 @@ def verb(name: str) -> Any:
     package = ELSEWHERE.get(name)
     if package is not None and find_spec(package) is None:
         raise CommandError(f"{name} is of another package, which is not installed: {package.replace('_', '-')}.")
-    module = import_module(f"{package}.__main__" if package else f"headrace_cli.verbs.{name.replace('-', '_')}")
+    module = import_module(f"{package}.verb" if package else f"headrace_cli.verbs.{name.replace('-', '_')}")
     return typer.main.get_group(module.app).commands[name]
 
 

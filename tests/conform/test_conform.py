@@ -18,9 +18,9 @@ import pytest
 from headrace_cli.ground import CommandError
 from headrace_cli.wire.target import ASKED
 from headrace_conform import bench
-from headrace_conform.__main__ import conform
 from headrace_conform.bench import Line, StorageSwitch, connected
 from headrace_conform.probes import PROBES
+from headrace_conform.verb import conform
 from headrace_lumberjack.wire import V1, acknowledgement
 
 from tests.cli.operating.serving import Serve, serving

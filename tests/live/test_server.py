@@ -12,9 +12,9 @@ import headrace_live as package
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_live import tables
-from headrace_live.__main__ import app
 from headrace_live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
 from headrace_live.service import LiveService
 from typer.testing import CliRunner

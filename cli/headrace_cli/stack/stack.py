@@ -123,7 +123,7 @@ def _live(state: StateFolder, wanted: int, base: Mapping[str, str]) -> list[Part
     if find_spec(LIVE_MODULE) is None:
         return []
     port = free_port(HOST, wanted)
-    command = (*module(LIVE_MODULE), "live", "--state", str(state.path), "--host", HOST, "--port", str(port))
+    command = (*module("headrace_cli"), "live", "--state", str(state.path), "--host", HOST, "--port", str(port))
     if group := os.environ.get(variable("lake", "group")):
         command += ("--group", group)
     return [Part("live", command, base, state.log("live"), f"http://{HOST}:{port}/", ready=f"{HOST}:{port}", grace=10)]

@@ -7,22 +7,10 @@ import json
 from typing import Annotated
 
 import typer
-from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known, run
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
 from headrace_cli.options import CaOption, StateOption, examples
 
-
-def _exit(status: int, **_: object) -> None:
-    raise typer.Exit(status)
-
-
-app = typer.Typer(
-    context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False, result_callback=_exit
-)
-
-
-@app.callback()
-def _main() -> None:
-    """Ask a server."""
+app = typer.Typer()
 
 
 @app.command(
@@ -91,7 +79,3 @@ def conform(
     else:
         print(f"{len(asked)} probes: {len(broken) or 'nothing'} broken")
     return EXIT_FAILED if broken else 0
-
-
-if __name__ == "__main__":
-    run(app)

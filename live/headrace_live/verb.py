@@ -8,15 +8,10 @@ import os
 from typing import Annotated
 
 import typer
-from headrace_cli.ground import DEFAULT_STATE, CommandError, run
+from headrace_cli.ground import DEFAULT_STATE, CommandError
 from headrace_cli.options import KafkaOption, LakeOption, StateOption, UrlOption, examples
 
-app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False)
-
-
-@app.callback()
-def _main() -> None:
-    """Show what runs."""
+app = typer.Typer()
 
 
 @app.command(
@@ -96,7 +91,3 @@ def live(
             await runner.cleanup()
 
     asyncio.run(serve())
-
-
-if __name__ == "__main__":
-    run(app)
