@@ -61,6 +61,8 @@ _JIT_OF_ONCE: Final = "-XX:TieredStopAtLevel=1"
 # and again: up to twice the CPU. The ids that are remembered are old objects: three quarters of the heap are for such. By default
 # the whole heap is also collected each time that some megabytes of classes more are loaded, five times in a start.
 _COLLECTOR: Final = "-XX:+UseParallelGC -XX:NewRatio=3 -XX:MetaspaceSize=256m"
+_JAVA_OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+"""Environment variables with options for each JVM."""
 _DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 
@@ -144,6 +146,7 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
 def driver_options(settings: LakeSettings, log: LogSettings, logging: Path, *, once: bool) -> str:
     """Returns the options of the driver's Java, as a shell would take them. `logging`: the file that configures its log."""
     own = settings.spark.get(_DRIVER_OPTIONS, "")
+    given = (own, *(os.environ.get(name, "") for name in _JAVA_OPTIONS))
     # Java's own folder is /tmp whatever TMPDIR says, and where nothing there may be executed, it has no zstd
     named = {"log4j2.configurationFile": logging, "java.io.tmpdir": tempfile.gettempdir()}
     options = [
@@ -151,7 +154,7 @@ def driver_options(settings: LakeSettings, log: LogSettings, logging: Path, *, o
         _JIT_OF_DRIVER,
         *(shlex.quote(f"-D{name}={path}") for name, path in named.items()),
         f"-Dheadrace.jvm.level={'warn' if log.level == 'debug' else 'off'}",
-        "" if "GC" in own else _COLLECTOR,  # Java does not start with two collectors
+        "" if any("GC" in options for options in given) else _COLLECTOR,  # Java does not start with two collectors
         _JIT_OF_ONCE if once else "",
         own,
     ]
