@@ -14,9 +14,9 @@ from headrace_live.looks import GapTotal, TablesLook
 MEMORY: Final = "512MB"
 
 _ROWS: Final = """
-    select greatest(0, coalesce(sum(records), 0) - any_value(bad) - any_value(again)), any_value(bad),
-        epoch(max(landed_at) filter ("from" < "to"))
-    from batches, (select count(*) as bad from quarantine), (select count(*) as again from duplicates)"""
+    select greatest(0, coalesce(sum(records), 0) - (select count(*) from quarantine) - (select count(*) from duplicates)),
+        (select count(*) from quarantine), epoch(max(landed_at) filter ("from" < "to"))
+    from batches"""
 _GAPS: Final = """
     select reason, count(*), sum("to" - "from" - "rows")
     from gaps group by reason order by reason"""

@@ -20,6 +20,7 @@ from headrace_live.service import LiveService
 from typer.testing import CliRunner
 
 from tests.contract.waiting import until
+from tests.lake.test_query import make
 from tests.live.seen import look, receiver
 
 Client = TestClient[web.Request, web.Application]
@@ -130,3 +131,5 @@ def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
 
 def test_tables_that_are_not_there_are_a_problem_and_no_error(tmp_path: Path) -> None:
     assert "There are no tables" in tables.look(tmp_path).problem
+    make(tmp_path)
+    assert tables.look(tmp_path).rows == {"events": 0, "quarantine": 0}, "they have just been made"
