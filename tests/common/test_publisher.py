@@ -104,6 +104,13 @@ async def test_the_first_partition_is_not_the_same_in_every_replica() -> None:
     assert first == {0, 1, 2, 3}
 
 
+async def test_connections_take_partitions_in_turn_whether_or_not_they_have_leaders(bench: Bench) -> None:
+    for leader in (1, -1):
+        bench.broker.leader = leader
+        chosen = [bench.publisher.choose().where.partition for _ in range(8)]
+        assert sorted(chosen) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
 async def test_what_is_refused_again_and_again_is_silence_too(bench: Bench, log: CapturingLogger) -> None:
     """A missing right: each frame is abandoned at once, so none ever waits for long."""
     publisher, up = bench.publisher, bench.publisher._metrics.kafka_up

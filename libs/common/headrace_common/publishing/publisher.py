@@ -38,6 +38,13 @@ MOST_PAUSE: Final = 5.0
 """Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
 
 
+CHOICE: Final = 32
+"""Partitions that are looked at for a new connection: a topic may have thousands, and as many connections may come at once."""
+
+OVERDUE_TIME: Final = 5.0
+"""Seconds: a partition whose oldest frame has waited longer gets no new connections while another one is better."""
+
+
 class Publisher:
     """The pumps of all partitions. Make it inside a running event loop."""
 
@@ -149,12 +156,17 @@ class Publisher:
         return refused[0] if refused else self._producer.silence()
 
     def choose(self) -> Pump:
-        """Returns the pump of a new connection's partition: the next one in turn that has a leader, as far as known."""
-        for _ in self._pumps:
-            self._rotation = (self._rotation + 1) % len(self._pumps)
-            if self._producer.leader(self._pumps[self._rotation].where) is not None:
-                break
-        return self._pumps[self._rotation]
+        """Returns the pump of a new connection's partition: of the next `CHOICE` in turn the first that has a leader, as far as
+        known, and nothing overdue; the first of all if there is none.
+        """
+        self._rotation += 1
+        late = self._loop.time() - OVERDUE_TIME
+        near = [self._pumps[(self._rotation + turn) % len(self._pumps)] for turn in range(CHOICE)]
+        for pump in near:
+            oldest = pump.oldest()
+            if self._producer.leader(pump.where) is not None and (oldest is None or oldest > late):
+                return pump
+        return near[0]
 
     def of(self, ordering_key: bytes) -> Pump:
         """Returns the pump of the partition that an ordering key names."""
