@@ -56,7 +56,6 @@ def main() -> None:
                     "same": write("a"),
                     "over": write("c", overwrite=True),
                     "unconditional": write("a", overwrite=True, to=f"{BUSY}/9.json"),
-                    "409 and our own": write("a", to=f"{BUSY}/9.json"),
                     "409 and another's": write("b", to=f"{BUSY}/9.json"),
                     "409 and nothing": write("a", to=f"{BUSY}/10.json"),
                 }
