@@ -143,7 +143,7 @@ BOMB = bytes(5 * MIB)
 WRONG: dict[str, tuple[Callable[[], ByteSession], bytes]] = {
     "forward": (forward.session, b"\xff"),
     "forward-json": (forward.session, b"[}"),
-    "lumberjack": (lumberjack.session, b"\xff"),
+    "lumberjack": (lumberjack.session, b"\xff\xff"),
     "lumberjack-bomb": (
         lambda: lumberjack.session(inflated_bytes=4 * MIB),
         window(1) + compressed(json_frame(1, BOMB), 9),

@@ -85,6 +85,7 @@ class TestInflatedBytes:
             payload + b"\0\0x",
             zstd.compress(ENTRY * 50)[:-3],
             zstd.compress(ENTRY * 50) + b"junk, junk",
+            payload + bytes(9),
         ]
         for body in bad:
             data = packed(body, compressed="gzip")
@@ -93,7 +94,6 @@ class TestInflatedBytes:
             assert outcome.events == []
             assert outcome.replies == [ack("c")]
         assert reasons(every_way(packed(b"", compressed="gzip"))) == []
-        assert len(every_way(packed(payload + b"\0" * 9, compressed="gzip")).events) == 50
 
 
 class TestNesting:
