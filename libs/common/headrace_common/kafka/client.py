@@ -63,7 +63,7 @@ AIOKafkaClient._metadata_update = look
 
 class _ConnectTrouble(logging.Filter):
     """Learns from aiokafka's log why a connection failed: its exception only says that no attempt succeeded. Drops these lines,
-    one for each attempt: whoever needed the connection says why it has none.
+    one for each attempt: the caller that needs the connection reports the reason (`explain`).
     """
 
     def __init__(self) -> None:

@@ -37,7 +37,6 @@ REFUSED_TIME: Final = 30.0
 MOST_PAUSE: Final = 5.0
 """Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
 
-
 CHOICE: Final = 32
 """Partitions that are looked at for a new connection: a topic may have thousands, and as many connections may come at once."""
 
@@ -161,7 +160,9 @@ class Publisher:
         """
         self._rotation += 1
         late = self._loop.time() - OVERDUE_TIME
-        near = [self._pumps[(self._rotation + turn) % len(self._pumps)] for turn in range(CHOICE)]
+        near = [
+            self._pumps[(self._rotation + turn) % len(self._pumps)] for turn in range(min(CHOICE, len(self._pumps)))
+        ]
         for pump in near:
             oldest = pump.oldest()
             if self._producer.leader(pump.where) is not None and (oldest is None or oldest > late):
