@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
@@ -38,6 +40,7 @@ from headrace_lake.upkeep.upkeep import Upkeep
 
 _POLL: Final = 0.5  # seconds between two checks of a query: each costs Python and the JVM
 _FENCE_LOOK: Final = 10.0  # seconds between two checks for a newer epoch; each batch checks too
+_STOP_WAIT: Final = 15.0  # seconds that a stop waits for the batch under way: while Kafka is away one takes minutes
 _RETRY: Final = 2.0  # seconds between two requests for the topics
 _ONCE_WAIT: Final = 60.0  # seconds that --once waits for Kafka and the topics
 
@@ -67,7 +70,7 @@ class Job:
         self._claim = Claim(self._tables, self._brokers, accept_loss=accept_loss, log=log)
 
     def stop(self, *_: int | FrameType | None) -> None:
-        """Ends the run after the current batch."""
+        """Ends the run after the current batch, or in the midst of it if it does not end soon: the next run lands it then."""
         self._stop.set()
 
     def run(self) -> None:
@@ -197,13 +200,15 @@ class Job:
 
     def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
         """Returns when the query has ended, or raises its error. Here an idle job notices that another has taken over."""
-        look = 0.0
+        look, stop_by = 0.0, math.inf
         try:
             while not query.awaitTermination(cast("Any", _POLL)):
                 self._health.heartbeat()
                 # Between batches the query may end at once. During a batch, the next batch sees that it must not begin.
-                if self._stop.is_set() and not query.status["isTriggerActive"]:
-                    return
+                if self._stop.is_set():
+                    stop_by = min(stop_by, time.monotonic() + _STOP_WAIT)
+                    if time.monotonic() >= stop_by or not query.status["isTriggerActive"]:
+                        return
                 if time.monotonic() > look:
                     fence.check_epoch(epoch)
                     look = time.monotonic() + _FENCE_LOOK
@@ -212,7 +217,8 @@ class Job:
         finally:
             if query.isActive:
                 self._health.set_waiting("stopping")
-                query.stop()
+                with suppress(Py4JJavaError):  # it has not ended in time; spark.sql.streaming.stopTimeout bounds this
+                    query.stop()
 
     def _explain(
         self,

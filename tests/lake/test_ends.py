@@ -1,4 +1,4 @@
-"""The ends of a job: told to stop before Spark runs, and names without an address are waited for."""
+"""The ends of a job: told to stop before Spark runs or in a batch; names without an address are waited for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.operations.tasks import stops
 from headrace_lake import job
+from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
 from headrace_lake.spark.halt import HaltError
 
 from tests.contract.receiver import variables
@@ -33,6 +35,17 @@ def test_brokers_whose_names_have_no_address_yet_are_waited_for_and_named_once(
     with pytest.raises(HaltError, match=r"no name in KAFKA__BOOTSTRAP_SERVERS \(kafka\.invalid:9092\) has an address"):
         runs.run(kafka=KafkaSettings(bootstrap_servers="kafka.invalid:9092"))
     assert len(runs.said("waiting")) == 1
+
+
+def test_a_batch_that_does_not_end_does_not_keep_a_job_that_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "_STOP_WAIT", 0.0)
+    query = Mock(status={"isTriggerActive": True})
+    query.awaitTermination.return_value = False  # as while Kafka does not answer
+    settings = LakeProcessSettings(kafka=KafkaSettings(), lake=LakeSettings(path="/lake", checkpoint="/checkpoint"))
+    ending = job.Job(Mock(), settings, once=False, log=Mock(), health=Mock())
+    ending.stop()
+    ending._watch(query, Mock(), 1, Mock())
+    query.stop.assert_called_once_with()
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ UNLIKE: Final = ("event_id", "event_time_text", "body", "payload", "attributes")
 """Columns whose values hardly repeat: Parquet would discard their dictionary, and their ranges would skip no page."""
 
 _TUNED: Final = {
+    "spark.sql.streaming.stopTimeout": "10s",  # else a query's end waits for its Kafka client, which waits for brokers
     "spark.sql.parquet.compression.codec": "zstd",
     f"spark.hadoop.{ZSTD_LEVEL}": "1",  # merged files are compressed more
     "spark.hadoop.parquet.size.statistics.enabled": "false",
