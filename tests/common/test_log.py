@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -18,7 +17,6 @@ from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.log import BURST, REPEAT_TIME, Repeats
 from headrace_common.session.interface import Peer
-from structlog import DropEvent
 from structlog.testing import CapturingLogger
 
 from tests.contract.waiting import there
@@ -38,25 +36,23 @@ def test_what_repeats_is_said_once_in_a_while() -> None:
     def says(name: str, text: str, *values: object) -> bool:
         return repeats.filter(logging.LogRecord(name, logging.ERROR, "", 1, text, values, None))
 
-    def told(method: str, event: str) -> Any:
-        with contextlib.suppress(DropEvent):
-            return repeats(None, method, {"event": event}).get("suppressed", 0)
+    def told(level: int, event: str) -> int | None:
+        said: dict[str, Any] = {"event": event}
+        record = logging.makeLogRecord({"msg": said, "levelno": level, "name": "headrace"})
+        return said.get("suppressed", 0) if repeats.filter(record) else None
 
-    assert [told(method, event) for _ in range(100) for method, event in (("warning", "a"), ("error", "b"))] == (
-        2 * BURST * [0] + 2 * (100 - BURST) * [None]
-    )
-    assert [told("info", "c") for _ in range(100)] == 100 * [0]
+    kinds = ((logging.WARNING, "a"), (logging.ERROR, "b"))
+    found = [told(*kind) for _ in range(100) for kind in kinds]
+    assert found == 2 * BURST * [0] + 2 * (100 - BURST) * [None]
+    assert [told(logging.INFO, "c") for _ in range(100)] == 100 * [0]
     assert says("aiokafka.client", "no connection to %s", 1)
     assert not says("aiokafka.client", "no connection to %s", 2)
     assert says("aiokafka.client", "another")
-    assert all(says(name, "ours") for _ in range(3) for name in ("headrace", "headrace.kafka"))
     assert says("asyncio", "Task exception was never retrieved\nfuture: <Task 1>")
     assert not says("asyncio", "Task exception was never retrieved\nfuture: <Task 2>")
-    assert says("headraceless", "a library's")
-    assert not says("headraceless", "a library's")
     now += REPEAT_TIME
     assert says("aiokafka.client", "no connection to %s", 1)
-    assert [told("warning", "a") for _ in range(2)] == [100 - BURST, 0]
+    assert [told(logging.WARNING, "a") for _ in range(2)] == [100 - BURST, 0]
 
 
 def test_lines_of_one_kind_are_limited() -> None:
@@ -94,10 +90,10 @@ def test_who_does_not_read_the_log_stops_nothing_but_the_log() -> None:
         before = b"".join(iter(lambda: there(process.stderr).read(), None))
         os.set_blocking(process.stderr.fileno(), True)
         process.stdin.write(b"\n")
-        dropped, last = map(json.loads, process.stderr.read().split(b"\n")[-3:-1])
+        last = json.loads(process.stderr.read().split(b"\n")[-2])
     whole = [json.loads(line)["number"] for line in before.split(b"\n")[:-1]]
     assert whole == list(range(len(whole)))
-    assert (dropped["event"], dropped["service"]) == (f"{1000 - len(whole)} lines were dropped", "courier")
+    assert len(whole) < 1000
     assert last["event"] == "last"
 
 
@@ -108,11 +104,11 @@ def test_a_line_that_cannot_be_written_is_dropped() -> None:
     assert done.stdout == b"served\n"
 
 
-def test_a_process_without_standard_error_writes_into_no_file_of_its_own() -> None:
-    """The next file or socket gets the free number, and a client what libraries write there."""
-    script = SCRIPT + "import os, socket; print(socket.socket().fileno() > 2, flush=True); log.warning('said')"
-    done = subprocess.run(["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, script], stdout=PIPE, check=True)
-    assert done.stdout == b"True\n"
+def test_a_process_without_standard_error_does_not_start() -> None:
+    """The next file or socket would get its number, and a client what libraries write there."""
+    script = SCRIPT + "print('served')"
+    done = subprocess.run(["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, script], stdout=PIPE, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
 
 
 @pytest.mark.parametrize(

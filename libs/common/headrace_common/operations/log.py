@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -40,32 +41,23 @@ class Repeats(logging.Filter):
         self._clock = clock
         self._windows: dict[tuple[str, str], tuple[float, int]] = {}  # a window's start, lines in it
 
-    def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """Passes an event of ours on, as a processor of structlog. Raises `DropEvent`."""
-        if method not in ("debug", "info"):
-            suppressed = self._suppressed((OWN, event["event"]), BURST)
-            if suppressed is None:
-                raise structlog.DropEvent
-            if suppressed:
-                event["suppressed"] = suppressed
-        return event
-
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns whether the line of a library is written, or the line is ours."""
-        text = str(record.msg).partition("\n")[0]
-        return record.name.partition(".")[0] == OWN or self._suppressed((record.name, text), 1) is not None
-
-    def _suppressed(self, kind: tuple[str, str], burst: int) -> int | None:
-        """Counts a line. Returns None if it is suppressed, else how many the last window has suppressed."""
-        now, suppressed = self._clock(), 0
+        """Returns whether the line is written."""
+        if record.levelno < logging.WARNING:
+            return True
+        event = record.msg if isinstance(record.msg, dict) else None  # a line of ours, by structlog
+        text, burst = (str(record.msg).partition("\n")[0], 1) if event is None else (event["event"], BURST)
+        kind, now = (record.name, text), self._clock()
         start, asked = self._windows.get(kind, (now, 0))
         if now - start >= REPEAT_TIME:
-            start, asked, suppressed = now, 0, max(0, asked - burst)
+            if event is not None and asked > burst:
+                event["suppressed"] = asked - burst
+            start, asked = now, 0
         if len(self._windows) >= KINDS:
             self._windows.clear()
         self._windows[kind] = (start, asked + 1)
-        return suppressed if asked < burst else None
+        return asked < burst
 
 
 PIPE_BYTES: Final = 4096
@@ -74,55 +66,31 @@ PIPE_BYTES: Final = 4096
 STANDARD_ERROR: Final = 2
 
 
-def fill_standard_files() -> None:
-    """Opens nothing, on its descriptor, where the process was started without standard input, output or error.
-
-    Else the next socket would get that number, and a client what libraries write there.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
-
-
 class Lines(logging.Handler):
-    """Writes to standard error. Drops lines while that takes none: a pipe without a reader, a stopped terminal, a full disk. The
-    next line that can be written follows one that says how many were dropped.
+    """Writes to standard error. Drops lines, or the ends of lines, while that takes none: a pipe without a reader, a stopped
+    terminal, a full disk.
     """
 
     def __init__(self) -> None:
+        """Raises `OSError` if there is no standard error: the next socket would get its number, and a client these lines."""
         super().__init__()
+        os.fstat(STANDARD_ERROR)
         self._room = select.poll()
         self._room.register(STANDARD_ERROR, select.POLLOUT)
-        self._dropped = 0
         self._begun = False  # a part of the last line was written
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = f"{self.format(record)}\n"
-            if self._dropped:
-                said = {"msg": f"{self._dropped} lines were dropped", "levelname": "WARNING", "name": record.name}
-                text = f"{self.format(logging.makeLogRecord(said))}\n{text}"
         except Exception:
             self.handleError(record)
             return
-        whole = self._write(b"\n" * self._begun + text.encode(errors="backslashreplace"))
-        self._dropped = 0 if whole else self._dropped + 1
-
-    def _write(self, data: bytes) -> bool:
-        """Writes `data`; returns False if it was not all of it."""
-        while data:
-            try:
-                if not self._room.poll(0):
-                    return False
-                written = os.write(STANDARD_ERROR, data[:PIPE_BYTES])
-            except OSError:  # the disk is full, or the reader has gone
-                return False
-            data = data[written:]
-            self._begun = bool(data)
-        return True
+        data = b"\n" * self._begun + text.encode(errors="backslashreplace")
+        with contextlib.suppress(OSError):  # the disk is full, or the reader has gone
+            while data and self._room.poll(0):
+                data = data[os.write(STANDARD_ERROR, data[:PIPE_BYTES]) :]
+                self._begun = bool(data)
 
 
 def configure(settings: LogSettings, service: str) -> Log:
@@ -130,41 +98,31 @@ def configure(settings: LogSettings, service: str) -> Log:
 
     Libraries (asyncio, aiokafka) log through the same formatter, from level warning up.
     """
-    fill_standard_files()
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
 
     def named(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         event.setdefault("service", service)
         return event
 
-    repeats = Repeats()
     handler = Lines()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[named, *shared],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                named,
+                structlog.stdlib.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.format_exc_info,
                 structlog.processors.JSONRenderer(),  # as ASCII: a peer's text cannot steer a terminal
             ],
         )
     )
-    handler.addFilter(repeats)
+    handler.addFilter(Repeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger(OWN).setLevel(settings.level.upper())
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            repeats,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
+        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
