@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from aiokafka import errors
-from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.record.default_records import DefaultRecordBatch
-from aiokafka.structs import TopicPartition
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import Account, Scheduler
@@ -28,6 +26,8 @@ from headrace_common.session.interface import NO_BACKEND, Backend, Frame, Run, T
 
 from tests.common.slowly import slow_loop
 from tests.contract.waiting import PATIENCE
+from tests.simulation.kafka import Broker, Request, SimulatedClient, Weather
+from tests.simulation.loop import Mortal
 
 LOOK = 0.001
 """Seconds between two looks of `until`: less than any deadline of these tests."""
@@ -90,107 +90,62 @@ class FakeListener(DeliveryListener):
         return [line for line in self.heard if line[1] == ticket]
 
 
-Answer = BaseException | None
-"""What a fake broker says to a batch: None is stored."""
+LOST: Final = "lost"
+"""In place of an answer: none comes."""
+
+ANSWERS: Final[dict[str, tuple[bool, str]]] = {
+    **{kind.__name__: (False, kind.__name__) for kind in errors.kafka_errors.values() if kind.errno},
+    "stored": (True, ""),
+    "late answer": (True, ""),
+    "timed out": (True, "RequestTimedOutError"),
+    "stored, not replicated": (True, "NotEnoughReplicasAfterAppendError"),
+    "stored, and unknown": (True, "UnknownError"),
+    "lost request": (False, LOST),
+    "lost answer": (True, LOST),
+}
+"""What may be said of a batch: whether it is stored, and the error. An answer that is late comes once Kafka is `open`."""
+
+ERRORS: Final = {kind.__name__: kind for kind in errors.kafka_errors.values()}
 
 
-class StoredUnseen(BaseException):
-    """The batch is stored, and the answer is another."""
+class Kafka(Broker):
+    """The simulation's, which says of the next batches of a topic what it is told."""
 
-    def __init__(self, said: Exception) -> None:
-        super().__init__(said)
-        self.said = said
-
-
-@dataclass(frozen=True)
-class Sent:
-    """A batch as it was sent, and its identity."""
-
-    where: TopicPartition
-    identity: tuple[int, int]
-    sequence: int
-    values: list[bytes]
-    data: bytes
-
-
-class FakeBroker:
-    """What Kafka says, and what it was sent. It knows each batch that it has stored by identity and sequence."""
-
-    def __init__(self, script: Callable[[list[bytes]], Answer] = lambda values: None) -> None:
-        self.script = script
-        self.sent: list[Sent] = []
-        self.stored: list[tuple[bytes, dict[str, bytes]]] = []
-        self.leader: int = 1
-        self.identities = 0
+    def __init__(self) -> None:
+        loop: Any = asyncio.get_running_loop()
+        super().__init__(loop, random.Random(0), 4, weather=Weather(delay=(0, 0)))
+        self.says: defaultdict[str, deque[str]] = defaultdict(deque)
+        self.sent: list[Request] = []
         self.requests = 0
         self.open = asyncio.Event()
-        """It answers requests."""
+        """It answers."""
         self.open.set()
-        self.known: set[tuple[tuple[int, int], TopicPartition, int]] = set()
 
-    def said(self, sent: Sent, headers: list[dict[str, bytes]]) -> Answer:
-        """Stores a batch that it does not know, or not. Returns its answer."""
-        said = self.script(sent.values)
-        self.sent.append(sent)
-        name = (sent.identity, sent.where, sent.sequence)
-        if (said is None or isinstance(said, StoredUnseen)) and name not in self.known:
-            self.known.add(name)
-            self.stored += zip(sent.values, headers, strict=True)
-        return said.said if isinstance(said, StoredUnseen) else said
+    def produce(self, batches: Sequence[Request], reply: Callable[[list[Exception | None]], None]) -> None:
+        self.requests += 1
+        found = [self.said(batch) for batch in batches]
+        if LOST not in found:
+            answers = [ERRORS[each]() if isinstance(each, str) else each for each in found]
+            answering = asyncio.ensure_future(self.open.wait())
+            answering.add_done_callback(lambda _: reply(answers))
 
-
-class FakeClient:
-    """As much of `AIOKafkaClient` as the producer uses; its broker's `script` decides on each batch, by its values."""
-
-    def __init__(self, broker: FakeBroker) -> None:
-        self.broker = broker
-        self.cluster = self
-
-    async def bootstrap(self) -> None: ...
-
-    async def set_topics(self, topics: Sequence[str]) -> None: ...
-
-    async def close(self) -> None: ...
-
-    def get_random_node(self) -> int:
-        return 1
-
-    def leader_for_partition(self, where: TopicPartition) -> int:
-        return self.broker.leader
-
-    def force_metadata_update(self) -> asyncio.Future[bool]:
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        done.set_result(True)
-        return done
-
-    async def send(self, node: int, request: Any) -> Any:
-        if not isinstance(request, ProduceRequest):
-            self.broker.identities += 1
-            return SimpleNamespace(error_code=0, producer_id=self.broker.identities)
-        self.broker.requests += 1
-        topics = []
-        for topic, partitions in request._topics:
-            answers = []
-            for partition, data in partitions:
-                batch = DefaultRecordBatch(data)
-                identity = batch.producer_id, batch.producer_epoch
-                records = list(batch)
-                values = [record.value or b"" for record in records]
-                sent = Sent(TopicPartition(topic, partition), identity, batch.base_sequence, values, data)
-                answer = self.broker.said(sent, [dict(record.headers) for record in records])
-                if isinstance(answer, Exception) and not isinstance(answer, errors.BrokerResponseError):
-                    raise answer
-                code = answer.errno if isinstance(answer, errors.BrokerResponseError) else 0
-                answers.append((partition, code, len(self.broker.stored), -1))
-            topics.append((topic, answers))
-        await self.broker.open.wait()
-        return SimpleNamespace(throttle_time_ms=0, topics=topics)
+    def said(self, batch: Request) -> Exception | str | None:
+        """Returns the answer for a batch, which is stored or not."""
+        self.sent.append(batch)
+        says = self.says[batch.where.topic]
+        is_stored, error = ANSWERS[name := says.popleft() if says else "stored"]
+        if name == "late answer":
+            self.open.clear()
+        refused = self._judge(batch) if is_stored else None
+        if is_stored and refused is None:
+            refused = self._sequenced(batch)
+        return refused or error or None
 
 
-def producer_of(broker: FakeBroker) -> Producer:
-    """A producer that is open."""
+def producer_of(broker: Broker, timeout: float = 1.0) -> Producer:
+    """Returns a producer that is open."""
     producer = Producer(KafkaSettings())
-    producer._client = FakeClient(broker)
+    producer._client = Mortal().context.run(SimulatedClient, broker, timeout)
     return producer
 
 

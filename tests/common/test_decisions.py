@@ -11,12 +11,12 @@ from tests.common.slowly import SlowLoop, slowly
 from tests.common.test_publishing import Say, Send, Step, Wait, play
 from tests.simulation.mutants import MUTANTS, mutated
 
-LOST: Final = Say("lost answer", 1000)
+LOST: Final = Say("timed out", 1000)
 
 BROKEN: Final[dict[str, list[Step]]] = {
     # Kafka has stored a batch
     "an error counts as stored": [Say("NotLeaderForPartitionError"), Send("e")],
-    "a request without an answer counts as stored": [Say("reset"), Send("e")],
+    "a request without an answer counts as stored": [Say("lost request"), Send("e")],
     "the identity of a batch in doubt is used again": [LOST, Send("e"), Wait(8), Say("", 0), Send("e")],
     # A frame's parts are durable
     "a failed batch counts as stored": [Say("TopicAuthorizationFailedError"), Send("e")],

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka.errors import KafkaError
@@ -22,7 +23,7 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
-from tests.common.kafkaless import FakeBroker, FakeClient, event, producer_of
+from tests.common.kafkaless import Kafka, event, producer_of
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics, since
 from tests.contract.waiting import PATIENCE, there
@@ -104,7 +105,7 @@ async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:
 
 
 async def test_batches_for_one_broker_share_a_request() -> None:
-    broker = FakeBroker()
+    broker = Kafka()
     producer = producer_of(broker)
 
     async def one(partition: int) -> None:
@@ -113,13 +114,12 @@ async def test_batches_for_one_broker_share_a_request() -> None:
     await asyncio.gather(*map(one, range(8)))
     await asyncio.gather(*map(one, range(8)))
     assert broker.requests == 2
-    assert len({sent.identity for sent in broker.sent}) == 8
-    assert {sent.identity[1] for sent in broker.sent} <= set(range(EPOCHS))
+    assert len({(sent.producer, sent.epoch) for sent in broker.sent}) == 8
+    assert {sent.epoch for sent in broker.sent} <= set(range(EPOCHS))
 
 
 async def test_a_start_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = FakeClient(FakeBroker())
-    client.bootstrap = asyncio.Event().wait  # type: ignore[assignment,method-assign]
+    client = AsyncMock(bootstrap=asyncio.Event().wait)
     monkeypatch.setattr(module, "make_client", lambda settings: client)
     with pytest.raises(DeliveryError) as caught:
         await Producer(KafkaSettings(request_timeout=1)).open(("t",))

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import structlog
-from aiokafka.errors import TopicAuthorizationFailedError
 from aiokafka.partitioner import DefaultPartitioner
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
@@ -21,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
-from tests.common.kafkaless import MIB, FakeBroker, FakeClient, FakeFrame, FakeListener, FakeTopics, event, until
+from tests.common.kafkaless import MIB, FakeFrame, FakeListener, FakeTopics, Kafka, event, producer_of, until
 from tests.common.slowly import SlowLoop, slow_loop
 
 LOOP = SlowLoop
@@ -29,7 +28,7 @@ LOOP = SlowLoop
 
 class Bench:
     def __init__(self) -> None:
-        self.broker = FakeBroker()
+        self.broker = Kafka()
         self.ends: list[str] = []
         self.tasks = Tasks(lambda: self.ends.append("ended"))
         scheduler = Scheduler(cpu=slow_loop().time)
@@ -43,7 +42,7 @@ class Bench:
         self.refusing = True
 
     async def _open(self, topics: Sequence[str]) -> None:
-        self.publisher._producer._client = FakeClient(self.broker)
+        self.publisher._producer._client = producer_of(self.broker)._client
 
 
 @pytest.fixture
@@ -105,8 +104,8 @@ async def test_the_first_partition_is_not_the_same_in_every_replica() -> None:
 
 
 async def test_connections_take_partitions_in_turn_whether_or_not_they_have_leaders(bench: Bench) -> None:
-    for leader in (1, -1):
-        bench.broker.leader = leader
+    for leaderless in ((), range(4)):
+        bench.broker.weather.leaderless = frozenset(leaderless)
         chosen = [bench.publisher.choose().where.partition for _ in range(8)]
         assert sorted(chosen) == [0, 0, 1, 1, 2, 2, 3, 3]
 
@@ -114,12 +113,12 @@ async def test_connections_take_partitions_in_turn_whether_or_not_they_have_lead
 async def test_what_is_refused_again_and_again_is_silence_too(bench: Bench, log: CapturingLogger) -> None:
     """A missing right: each frame is abandoned at once, so none ever waits for long."""
     publisher, up = bench.publisher, bench.publisher._metrics.kafka_up
-    bench.broker.script = lambda values: TopicAuthorizationFailedError("events") if bench.refusing else None
     number = 0
 
     async def tried() -> None:
         nonlocal number
         number += 1
+        bench.broker.says["headrace.events"].extend(["TopicAuthorizationFailedError"] * bench.refusing)
         publisher._pumps[number % 4].publish(FakeFrame([event(number)], ticket=number), bench.listener)
         await until(lambda: bench.listener.of(number))
         await asyncio.sleep(1)

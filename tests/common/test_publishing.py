@@ -10,8 +10,9 @@ import asyncio
 import gc
 import hashlib
 import itertools
+import sys
 import weakref
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -44,11 +45,8 @@ from structlog.testing import CapturingLogger
 from tests.common.kafkaless import (
     ENVELOPE,
     NOW_MS,
-    Answer,
-    FakeBroker,
     FakeTopics,
-    Sent,
-    StoredUnseen,
+    Kafka,
     event,
     producer_of,
     reject,
@@ -56,11 +54,14 @@ from tests.common.kafkaless import (
 )
 from tests.common.slowly import SlowLoop, slow_loop, slowly
 from tests.native import CORES, using
+from tests.simulation.kafka import Request, Stored
 from tests.tiers import examples
 
 LOOP = SlowLoop
 
 DEADLINE: Final = 6.0
+ANSWERED = 1.0
+"""Seconds after which a request counts as lost."""
 BATCH: Final = 4000
 TAKES: Final = 8000
 """Bytes of the largest batch that Kafka takes at first."""
@@ -114,25 +115,10 @@ class Take(NamedTuple):
 Step = Send | Say | Wait | Take
 
 
-def _unseen(kind: type[Exception]) -> StoredUnseen:
-    return StoredUnseen(kind())
-
-
-ANSWERS: Final[dict[str, Answer]] = {
-    **{kind.__name__: kind() for kind in errors.kafka_errors.values() if kind.errno},
-    "stored": None,
-    "late answer": None,
-    "lost answer": _unseen(errors.RequestTimedOutError),
-    "stored, not replicated": _unseen(errors.NotEnoughReplicasAfterAppendError),
-    "stored, and unknown": _unseen(errors.UnknownError),
-    "reset": ConnectionResetError(),
-    "stored, and reset": _unseen(ConnectionResetError),
-    "a bug of aiokafka": AssertionError("a bug"),
-}
 OUTSIDE: Final = {kind.__name__ for kind in REFUSED}
 UNSURE: Final = {kind.__name__ for kind in POISON}
 OFTEN: Final = [
-    "lost answer", "stored, not replicated", "stored, and unknown", "reset", "stored, and reset", "late answer", "UnknownError",
+    "timed out", "stored, not replicated", "stored, and unknown", "lost request", "lost answer", "late answer", "UnknownError",
     "NotLeaderForPartitionError", "TopicAuthorizationFailedError", "InvalidTimestampError",
     "InvalidRecordError", *(kind.__name__ for kind in LOST_US),
 ]  # fmt: skip
@@ -196,21 +182,21 @@ class PlannedFrame(Frame):
         return ENVELOPE.reject(Reason.INTERNAL, detail, b"all of it", b"u.%032x" % self.ticket)
 
 
-class Kafka(FakeBroker):
-    """Takes and refuses by content, unless it was told what to say."""
+class Judge(Kafka):
+    """Takes and refuses by content, too, and knows what was promised."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.says: dict[str, deque[str]] = defaultdict(deque)
-        self.takes = TAKES
+        self.max_message_bytes = TAKES
+        self.on_store = self._look
         self.refused_all = self.refused_quarantine = False
         self.unsure: set[bytes] = set()
         """Ids of events that Kafka has refused."""
-        self.log: dict[str, dict[bytes, dict[bytes, bytes]]] = {
+        self.values: dict[str, dict[bytes, dict[bytes, bytes]]] = {
             "events": defaultdict(dict),
             "quarantine": defaultdict(dict),
         }
-        """By topic, id and part: values."""
+        """By topic, id and part."""
         self.order: list[bytes] = []
         self.wrong: list[str] = []
         """What was promised and is not so: raised where it is seen, it would only end a pump or a request."""
@@ -219,35 +205,24 @@ class Kafka(FakeBroker):
         if not holds:
             self.wrong.append(otherwise)
 
-    def said(self, sent: Sent, headers: list[dict[str, bytes]]) -> Answer:
-        topic, names = sent.where.topic, [each.get("ce_id") or each["id"] for each in headers]
-        answer = self._judged(sent)
-        if says := self.says[topic]:
-            name = says.popleft()
-            if name == "late answer":
-                self.open.clear()
-            elif answer is None or not isinstance(ANSWERS[name], StoredUnseen | None):
-                answer = ANSWERS[name]
-                self.refused_all |= name in OUTSIDE
-                self.refused_quarantine |= topic == "quarantine" and name in OUTSIDE | UNSURE
-                self.unsure.update(names if name in UNSURE else ())
-        self.script = lambda values: answer
-        before = len(self.stored)
-        found = super().said(sent, headers)
-        for value, each in self.stored[before:]:
-            self._append(topic, value, each)
-        return found
+    def said(self, batch: Request) -> Exception | str | None:
+        topic, headers = batch.where.topic, [dict(record.headers) for record in batch.records]
+        if self.says[topic] and (name := self.says[topic][0]) in OUTSIDE | UNSURE:
+            self.refused_all |= name in OUTSIDE
+            self.refused_quarantine |= topic == "quarantine"
+            self.unsure.update(each.get("ce_id") or each["id"] for each in headers if name in UNSURE)
+        return super().said(batch)
 
-    def _judged(self, sent: Sent) -> Answer:
-        """What Kafka says of a batch for its size and its content."""
-        if len(sent.data) > self.takes:
-            return errors.MessageSizeTooLargeError()
-        kinds = {value[:1] for value in sent.values} if sent.where.topic == "events" else set()
-        return InvalidRecordError() if b"p" in kinds else None
+    def _judge(self, request: Request) -> Exception | None:
+        refused = super()._judge(request)
+        if request.where.topic == "events" and any(record.value[:1] == b"p" for record in request.records):
+            return refused or InvalidRecordError()
+        return refused
 
-    def _append(self, topic: str, value: bytes, headers: dict[str, bytes]) -> None:
+    def _look(self, stored: Stored) -> None:
+        headers, value = stored.headers, stored.value or b""
         name, part = headers.get("ce_id") or headers["id"], headers.get("part", b"")
-        there = self.log[topic][name]
+        there = self.values[stored.topic][name]
         marked = headers.get("ce_attributes", headers.get("attributes", b"")).endswith(REPUBLISHED)
         self.claim(part not in there or marked, f"{name!r} is there twice, and the lake would not know")
         self.claim(there.get(part, value) == value, f"{name!r} is there in two ways")
@@ -259,7 +234,7 @@ class Kafka(FakeBroker):
 
     def has(self, part: Expected) -> bool:
         """Whether a part is stored where it belongs."""
-        pieces = self.log["quarantine"].get(part.id, {})
+        pieces = self.values["quarantine"].get(part.id, {})
         count = {int(name.partition(b"/")[2]) for name in pieces}
         found = [
             b"".join(pieces.get(b"%d/%d" % (number, most), b"?") for number in range(1, most + 1)) for most in count
@@ -268,14 +243,14 @@ class Kafka(FakeBroker):
         whole = any(each.startswith(record) if part.kind in EVENTS else each == part.value for each in found)
         if part.kind in "eEl":
             refused = whole and (part.kind == "l" or part.id in self.unsure)
-            return refused or self.log["events"].get(part.id) == {b"": part.value}
-        return whole and part.id not in self.log["events"]
+            return refused or self.values["events"].get(part.id) == {b"": part.value}
+        return whole and part.id not in self.values["events"]
 
 
 class Promises(DeliveryListener):
     """One connection: what it hears must be so."""
 
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: Judge) -> None:
         self.account = Account()
         self.kafka = kafka
         self.frames: dict[Ticket, tuple[PlannedFrame, float]] = {}
@@ -307,11 +282,11 @@ class Stage:
     """Two pumps that run, with all that they touch, and three connections: the last has the second pump."""
 
     def __init__(self, loop: SlowLoop) -> None:
-        self.kafka, self.topics, self.metrics = Kafka(), FakeTopics(), ReceiverMetrics()
+        self.kafka, self.topics, self.metrics = Judge(), FakeTopics(), ReceiverMetrics()
         self.topics.refreshed = self.described
         self.described()
         self.growth, self.scheduler = Growth(10 * MIB, 6 * MIB), Scheduler(cpu=loop.time)
-        self.producer = producer_of(self.kafka)
+        self.producer = producer_of(self.kafka, ANSWERED)
         topics: Any = self.topics
         own = KafkaSettings(events_topic="events", quarantine_topic="quarantine", ack_deadline=DEADLINE)
         delivery = Delivery(self.producer, topics, self.metrics)
@@ -324,7 +299,7 @@ class Stage:
         self.loop = loop
 
     def described(self) -> None:
-        takes = self.kafka.takes
+        takes = self.kafka.max_message_bytes
         self.topics.events, self.topics.quarantine = Topic("events", 4, takes), Topic("quarantine", 3, takes)
 
     async def __aenter__(self) -> Stage:
@@ -360,7 +335,7 @@ async def play(loop: SlowLoop, *history: Step) -> Stage:
             if isinstance(step, Send):
                 stage.send(step)
             elif isinstance(step, Take):
-                kafka.takes = step.most
+                kafka.max_message_bytes = step.most
             elif isinstance(step, Say) and not step.times:
                 kafka.says.clear()
             elif isinstance(step, Say):
@@ -389,14 +364,14 @@ async def play(loop: SlowLoop, *history: Step) -> Stage:
     return stage
 
 
-def _in_order(kafka: Kafka, frames: list[tuple[PlannedFrame, float]]) -> None:
+def _in_order(kafka: Judge, frames: list[tuple[PlannedFrame, float]]) -> None:
     connection = {b"%016x" % frame.ticket: frame.connection for frame, _ in frames}
     for each in range(3):
         own = [name for name in kafka.order if connection[name[2:18]] == each and name not in kafka.unsure]
         assert own == sorted(own), "a connection's events keep their order"
 
 
-def _counted(metrics: ReceiverMetrics, kafka: Kafka, frames: list[tuple[PlannedFrame, float]]) -> None:
+def _counted(metrics: ReceiverMetrics, kafka: Judge, frames: list[tuple[PlannedFrame, float]]) -> None:
     def value(name: str) -> float:
         found = [
             each for family in metrics.registry.collect() for each in family.samples if each.name == f"headrace_{name}"
@@ -404,10 +379,10 @@ def _counted(metrics: ReceiverMetrics, kafka: Kafka, frames: list[tuple[PlannedF
         return sum(each.value for each in found)
 
     heard = [part for frame, _ in frames for part in frame.expected[: frame.heard]]
-    events = sum(part.id in kafka.log["events"] and part.id not in kafka.unsure for part in heard)
-    assert events <= value("events_stored_total") <= len(kafka.log["events"])
-    rejects = sum(part.id in kafka.log["quarantine"] for part in heard)
-    assert rejects <= value("events_quarantined_total") <= len(kafka.log["quarantine"])
+    events = sum(part.id in kafka.values["events"] and part.id not in kafka.unsure for part in heard)
+    assert events <= value("events_stored_total") <= len(kafka.values["events"])
+    rejects = sum(part.id in kafka.values["quarantine"] for part in heard)
+    assert rejects <= value("events_quarantined_total") <= len(kafka.values["quarantine"])
 
 
 SENDS = st.builds(
@@ -435,9 +410,9 @@ def test_any_history(history: list[Step], core: str) -> None:
 
 HISTORIES: Final[dict[str, list[Step]]] = {
     "an empty frame, and one that ends with a full batch": [Send(""), Send("EE"), Send("EEE", 1)],
-    "one batch in doubt is given up, and another follows": [Say("lost answer", 1000), Send("e"), Wait(8), Say("", 0), Send("e")],
+    "one batch in doubt is given up, and another follows": [Say("timed out", 1000), Send("e"), Wait(8), Say("", 0), Send("e")],
     "the topic takes less than it did": [Take(2000), Send("pEEe", run=True), Send("eEEp", 1)],
-    "two quarantine batches, and the second fails": [Say("stored", 1, "quarantine"), Say("reset", 1, "quarantine"), Send("RR")],
+    "a second quarantine batch fails": [Say("stored", 1, "quarantine"), Say("lost request", 1, "quarantine"), Send("RR")],
     "quarantine refuses a record": [Say("InvalidRecordError", 2, "quarantine"), Send("er"), Send("e")],
     "a partition's answer is not another's": [Send("p"), Send("e", 2), Send("e"), Send("p", 2)],
     "frames that need several batches": [Send("EEEEEEE"), Send("EReE"), Send("e", 1)],
@@ -458,7 +433,7 @@ SAID: Final = {*errors.kafka_errors.values()} - {errors.NoError, errors.Duplicat
 
 @pytest.mark.parametrize("error", sorted(kind.__name__ for kind in SAID))
 def test_whatever_is_said_of_a_batch_that_is_stored_nothing_is_doubled_unseen(error: str) -> None:
-    slowly(lambda loop: play(loop, Say("lost answer"), Say(error, 2), Send("eeee"), Wait(1), Send("e")))
+    slowly(lambda loop: play(loop, Say("timed out"), Say(error, 2), Send("eeee"), Wait(1), Send("e")))
 
 
 def fates(*history: Step) -> list[str]:
@@ -466,7 +441,10 @@ def fates(*history: Step) -> list[str]:
     return [frame.fate for frame, _ in slowly(lambda loop: play(loop, *history)).frames]
 
 
-def test_an_answer_that_came_while_the_process_stood_still_is_heard_before_a_deadline() -> None:
+def test_an_answer_that_came_while_the_process_stood_still_is_heard_before_a_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "ANSWERED", 100)
     assert fates(Say("late answer"), Send("e"), Wait(0.3), Wait(60, still=True)) == ["stored"]
     assert fates(Say("NotLeaderForPartitionError", 1000), Send("e"), Wait(9)) == ["abandoned"]
 
@@ -487,7 +465,7 @@ def test_a_topic_or_broker_that_takes_nothing_is_not_taken_for_bad_records(say: 
     parts = "p" * 4 * REFUSALS_PER_BATCH if isinstance(say, Take) else "eee"
     stage = slowly(lambda loop: play(loop, say, Send(parts), Wait(9)))
     assert [frame.fate for frame, _ in stage.frames] == ["abandoned"]
-    assert not stage.kafka.log["quarantine"]
+    assert not stage.kafka.values["quarantine"]
 
 
 class Heard(DeliveryListener):
@@ -571,7 +549,7 @@ class TestBounds:
                 yield made
 
         async with Stage(slow_loop()) as stage:
-            stage.kafka.takes = 4 * MIB
+            stage.kafka.max_message_bytes = 4 * MIB
             stage.described()
             stage.pumps[0]._batch_bytes = MIB
             frame, listener = PlannedFrame(Send("e"), 0), Heard()

@@ -30,7 +30,7 @@ from headrace_common.publishing.pump import Pump
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Ticket
 
-from tests.common.kafkaless import MIB, FakeBroker, FakeFrame, FakeTopics, Made, event, producer_of, reject
+from tests.common.kafkaless import MIB, FakeFrame, FakeTopics, Kafka, Made, event, producer_of, reject
 from tests.common.slowly import SlowLoop, passes, slow_loop
 
 LOOP = SlowLoop
@@ -96,7 +96,7 @@ async def test_a_neighbour_waits_a_few_slices_beside(bombs: str, scheduler: Sche
     """Two dozen bombers, one bomb after the other each, and a neighbour in a partition that it shares with two of them."""
     settings = KafkaSettings(events_topic="events", quarantine_topic="quarantine")
     shared: Any = (
-        FakeTopics(), producer_of(FakeBroker()), SlowKafka(), scheduler, Growth(256 * MIB, 64 * MIB), ReceiverMetrics(),
+        FakeTopics(), producer_of(Kafka()), SlowKafka(), scheduler, Growth(256 * MIB, 64 * MIB), ReceiverMetrics(),
         structlog.get_logger(),
     )  # fmt: skip
     pumps = [Pump(number, settings, *shared) for number in range(12)]
