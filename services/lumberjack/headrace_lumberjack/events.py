@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from json.encoder import encode_basestring
 from typing import Final
 
 from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Part, Reject, unique_frame_ids, unique_id
 from headrace_common.record.json_object import SHORT, Fault
-from headrace_common.record.json_text import Bytes
+from headrace_common.record.json_text import Bytes, letters_of
 from headrace_common.session.interface import Peer, Run, Ticket
 from headrace_common.session.json_events import JsonEvents, JsonFrame
 from headrace_common.session.memory import Memory
@@ -18,8 +19,7 @@ from typing_extensions import override
 
 from headrace_lumberjack.fields import BeatsFields, host_of, stream_of
 from headrace_lumberjack.identity import PROTOCOL, beginning, identity
-from headrace_lumberjack.pairs import object_of_pairs
-from headrace_lumberjack.wire import DATA_HEADER, FrameRun
+from headrace_lumberjack.wire import DATA_HEADER, HEADER, FrameRun, number_at
 
 OVERHEAD: Final = 512
 """Bytes of memory that a frame takes beyond its own."""
@@ -114,3 +114,23 @@ class RunFrame(JsonFrame[BeatsFields]):
         if not run.is_json:
             raw = run.data[run.begin(index) : run.ends[index]]
         return self.maker.reject(fault, raw, run.sequence(index))
+
+
+def object_of_pairs(frame: Bytes, most: int) -> bytes:
+    """Returns the pairs of a D frame as they came, a repeated key and bytes that are not UTF-8, too; of an object of more than
+    `most` bytes at least so many that this shows.
+    """
+    out, at = bytearray(b"{"), DATA_HEADER
+    for number in range(2 * number_at(frame, HEADER)):
+        if number:
+            out += b":" if number % 2 else b","
+        end = at + 4 + number_at(frame, at)
+        out += b'"'
+        for letters in letters_of(frame[at + 4 : end]):
+            out += encode_basestring(letters)[1:-1].encode("utf-8", "surrogateescape")
+            if len(out) > most:
+                return bytes(out)
+        out += b'"'
+        at = end
+    out += b"}"
+    return bytes(out)

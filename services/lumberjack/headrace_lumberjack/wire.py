@@ -128,14 +128,10 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
             at, need = yield from self._frames(data)
             self.unread(data[at:])
             del data  # not kept while nothing comes
-            if not need:
-                self.begins()
-                frame = yield from self._pairs()
-                _, need = yield from self._frames(frame, inside=True)
 
     def _frames(self, data: bytes, *, inside: bool = False) -> Generator[Any, bytes, tuple[int, int]]:
-        """Yields the frames that are whole. Returns where they end, and how many bytes the next one has at least; 0: it is a D
-        frame. `inside`: these are not the bytes of the connection.
+        """Yields the frames that are whole. Returns where they end, and how many bytes the next one has at least. `inside`: these
+        are not the bytes of the connection.
         """
         at = 0
         while len(data) - at >= KIND:
@@ -150,7 +146,7 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
                 yield from self._expect(version)
                 run, end = self._run(data, at)
                 if run is None:
-                    return at, end - at if kind == J else 0
+                    return at, end - at
                 self.window.left -= len(run)
                 yield Cost(FRAME_WORK * len(run))
                 yield run
@@ -250,37 +246,20 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
         return at + size
 
     def _pairs_end(self, data: bytes, first: int) -> int:
+        """Returns where a D frame ends, or must end at the earliest: nothing but its pairs says how long it is."""
         at = first + DATA_HEADER
         if len(data) < at:
             return at
-        for _ in range(self._text_count(data, first)):
+        pairs = number_at(data, first + HEADER)
+        if pairs > self._most_pairs:
+            raise ProtocolError(f"an event of {pairs} pairs", limit="LUMBERJACK__PAIRS")
+        for left in range(2 * pairs, 0, -1):
             if len(data) < at + 4:
-                return at + 4
-            at += 4 + self._text_bytes(number_at(data, at), at - first)
+                return at + 4 * left
+            at += 4 + number_at(data, at)
+            if at - first > self._frame_bytes:
+                raise ProtocolError("a D frame is too large", limit="LIMITS__FRAME_BYTES")
         return at
-
-    def _pairs(self) -> Generator[Any, bytes, bytes]:
-        """Returns a D frame that is taken as it comes: nothing says how long it is, and no pair is looked at twice."""
-        frame = bytearray((yield DATA_HEADER))
-        self.held = DATA_HEADER
-        for _ in range(self._text_count(frame, 0)):
-            frame += yield 4
-            frame += yield self._text_bytes(number_at(frame, self.held), self.held)
-            self.held = len(frame)
-        return bytes(frame)
-
-    def _text_count(self, data: Bytes, first: int) -> int:
-        """Returns how many keys and values a D frame has."""
-        count = number_at(data, first + HEADER)
-        if count > self._most_pairs:
-            raise ProtocolError(f"an event of {count} pairs", limit="LUMBERJACK__PAIRS")
-        return 2 * count
-
-    def _text_bytes(self, size: int, before: int) -> int:
-        """Returns the size of a key or a value if it is allowed. `before`: bytes of its frame before its length."""
-        if before + 4 + size > self._frame_bytes:
-            raise ProtocolError("a D frame is too large", limit="LIMITS__FRAME_BYTES")
-        return size
 
 
 def number_at(frame: Bytes, at: int) -> int:
