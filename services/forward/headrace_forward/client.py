@@ -77,11 +77,8 @@ class ForwardClient(KeyedClient):
 
     @override
     def bomb(self, size: int) -> bytes:
-        self._usual, before = COMPRESSED, self._usual
-        try:
-            return super().bomb(size)
-        finally:
-            self._usual = before
+        self._usual = COMPRESSED
+        return super().bomb(size)
 
     def unasking(self, documents: Sequence[bytes]) -> bytes:
         """Makes a message that asks for no acknowledgement; it has no number."""

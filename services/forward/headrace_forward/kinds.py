@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any, Final
 
 import msgpack
+from headrace_common.record.json_text import Bytes
 
-Bytes = bytes | bytearray | memoryview
-
-
-class MsgpackKind(Enum):
-    """The kinds of msgpack objects that Forward distinguishes by their first byte."""
-
-    ARRAY = "array"
-    MAP = "map"
-    STR = "str"
-    BIN = "bin"
-    NIL = "nil"
-    OTHER = "other"
+ARRAY, MAP, STR, BIN, NIL, OTHER = "array", "map", "str", "bin", "nil", "other"
 
 
-def _kinds() -> tuple[MsgpackKind, ...]:
-    kinds = [MsgpackKind.OTHER] * 256
+def _kinds() -> tuple[str, ...]:
+    kinds = [OTHER] * 256
     spans = (
-        (0x80, 0x90, MsgpackKind.MAP),
-        (0x90, 0xA0, MsgpackKind.ARRAY),
-        (0xA0, 0xC0, MsgpackKind.STR),
-        (0xC0, 0xC1, MsgpackKind.NIL),
-        (0xC4, 0xC7, MsgpackKind.BIN),
-        (0xD9, 0xDC, MsgpackKind.STR),
-        (0xDC, 0xDE, MsgpackKind.ARRAY),
-        (0xDE, 0xE0, MsgpackKind.MAP),
+        (0x80, 0x90, MAP),
+        (0x90, 0xA0, ARRAY),
+        (0xA0, 0xC0, STR),
+        (0xC0, 0xC1, NIL),
+        (0xC4, 0xC7, BIN),
+        (0xD9, 0xDC, STR),
+        (0xDC, 0xDE, ARRAY),
+        (0xDE, 0xE0, MAP),
     )
     for first, end, kind in spans:
         kinds[first:end] = [kind] * (end - first)
@@ -39,14 +28,11 @@ def _kinds() -> tuple[MsgpackKind, ...]:
 
 
 KINDS: Final = _kinds()
-"""Kind by first byte."""
+"""The kind of an object that Forward distinguishes, by its first byte."""
 
-ARRAY, MAP, NIL = MsgpackKind.ARRAY, MsgpackKind.MAP, MsgpackKind.NIL
-TEXTS: Final = (MsgpackKind.STR, MsgpackKind.BIN)
-TIMES: Final = (MsgpackKind.OTHER, MsgpackKind.NIL, MsgpackKind.MAP)
-"""The kinds of a second element that is a time, if only an invalid one. Names of their own, as Python looks a member of an enum
-up by a call, and these are asked for with each message.
-"""
+TEXTS: Final = (STR, BIN)
+TIMES: Final = (OTHER, NIL, MAP)
+"""The kinds of a second element that is a time, if only an invalid one."""
 
 HEADER: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Number of length bytes after the first byte of long strs and bins."""
@@ -58,7 +44,7 @@ ARRAY_HEADER: Final = {0xDC: 2, 0xDD: 4}
 
 def array_size(raw: Bytes) -> int | None:
     """Returns how many elements a msgpack array has; None for any other object."""
-    if KINDS[raw[0]] is not ARRAY:
+    if KINDS[raw[0]] != ARRAY:
         return None
     return raw[0] & 0x0F if raw[0] < 0xA0 else int.from_bytes(raw[1 : 1 + ARRAY_HEADER[raw[0]]], "big")
 

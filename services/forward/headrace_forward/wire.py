@@ -66,7 +66,7 @@ class ForwardMessage:
         kind = KINDS[first] if first >= 0 else None
         self.option_index = 3 if kind in TIMES else 2
         """The position of the option map in this mode; the message may lack it."""
-        self.listed = kind is ARRAY
+        self.listed = kind == ARRAY
         """Whether it is in Forward mode, with its entries in an array."""
         self._payload_at = 1 + HEADER.get(first, 0) if kind in TEXTS else 0
 
@@ -115,7 +115,7 @@ class ForwardDecoder(Parser[ForwardMessage]):
             if piece[0] == NIL_BYTE:
                 yield Cost(len(piece))
                 self.unread(piece.lstrip(bytes((NIL_BYTE,))))
-            elif KINDS[piece[0]] is ARRAY:
+            elif KINDS[piece[0]] == ARRAY:
                 raw: bytes | bytearray = piece
                 unpacker = new_unpacker()
                 unpacker.feed(piece)

@@ -21,7 +21,7 @@ from headrace_common.record import native
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Envelope, Event, Part, rfc3339
 from headrace_common.record.json_object import may_be_deep
-from headrace_common.record.json_text import member_of, noted, object_of, with_raw
+from headrace_common.record.json_text import Bytes, member_of, noted, object_of, with_raw
 from headrace_common.record.transcoding import MOST_KEYS, TooDeepError, TooLongError, Transcoder
 from headrace_common.session.interface import Run
 
@@ -29,7 +29,7 @@ from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.ids import MessageIds
 from headrace_forward.entries.times import MILLISECOND, SECOND, BadTimeError, read_time
 from headrace_forward.entries.values import Ext, unpack, write_ext
-from headrace_forward.kinds import ARRAY, KINDS, MAP, Bytes, array_size, new_unpacker
+from headrace_forward.kinds import ARRAY, KINDS, MAP, array_size, new_unpacker
 
 RAW_FACTOR: Final = 2
 """An entry more than this many times larger than the event limit is not decoded: a byte of msgpack may become sixty bytes of
@@ -187,23 +187,23 @@ class EntryBuilder:
     def _checked(self, raw: memoryview, index: int) -> Generator[int, None, Part]:
         elements = array_size(raw)
         if elements != 2:
-            what = f"{elements} elements" if elements is not None else f"a {KINDS[raw[0]].value}"
+            what = f"{elements} elements" if elements is not None else f"a {KINDS[raw[0]]}"
             raise ValueError(f"an entry is [time, record], not {what}")
         given, record = self._both(raw)
         members: list[bytes] = []
         transcoder = Transcoder(self.depth, self.event_bytes, write_ext)
         if array_size(given) == 2:
             time, metadata = self._both(given)
-            if KINDS[metadata[0]] is MAP:
+            if KINDS[metadata[0]] == MAP:
                 given = time
                 if len(metadata) > 5 or bytes(metadata) not in _EMPTY_MAPS:
                     written = yield from transcoder.write(metadata)
                     members.append(member_of(ForwardAttribute.METADATA, written))
-        if KINDS[record[0]] is not MAP:
-            raise ValueError(f"a record is a map, not a {KINDS[record[0]].value}")
+        if KINDS[record[0]] != MAP:
+            raise ValueError(f"a record is a map, not a {KINDS[record[0]]}")
         value = yield from transcoder.write(record)
         if len(given) > LONG_TIME:
-            raise BadTimeError(f"{KINDS[given[0]].value} of {len(given)} bytes is no time")
+            raise BadTimeError(f"{KINDS[given[0]]} of {len(given)} bytes is no time")
         if transcoder.notes:
             if with_raw(value, raw) > self.event_bytes:
                 return self._oversized(raw, index, with_raw(value, raw))
@@ -261,7 +261,7 @@ def _cut(body: memoryview, start: int, most: int, *, framed: bool) -> Generator[
             continue
         except (msgpack.FormatError, msgpack.StackError, ValueError) as error:
             return ends, f"the payload is not a sequence of entries: {type(error).__name__}"
-        if not framed and KINDS[body[at]] is not ARRAY:
+        if not framed and KINDS[body[at]] != ARRAY:
             return ends, "the payload is not a sequence of entries: an element is no array"
         at = start + unpacker.tell()
         ends.append(at)

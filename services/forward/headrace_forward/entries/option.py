@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace_forward.entries.values import unpack
-from headrace_forward.kinds import KINDS, MAP, NIL, TEXTS, MsgpackKind, content
+from headrace_forward.kinds import KINDS, MAP, NIL, OTHER, TEXTS, content
 from headrace_forward.wire import ACK_KEY, ForwardMessage
 
 NOTHING: Final = b"\x80"
@@ -56,10 +56,10 @@ def read(message: ForwardMessage) -> Option:
         chunk = content(reply)
     elif (number := _integer(reply)) is not None:
         chunk = b"%d" % number
-    elif KINDS[reply[0]] is not NIL:
+    elif KINDS[reply[0]] != NIL:
         return Option(problem="the chunk is neither a str, a bin nor an integer")
     metadata = bytes(asked.metadata)
-    kept = metadata if metadata != NOTHING and KINDS[metadata[0]] is MAP else None
+    kept = metadata if metadata != NOTHING and KINDS[metadata[0]] == MAP else None
     signal = _integer(bytes(asked.fluent_signal))
     problem = f"fluent_signal {signal}: no logs, but Fluent Bit's metrics or traces" if signal else None
     return Option(chunk, None if chunk is None else ACK_KEY + reply, kept, problem)
@@ -67,7 +67,7 @@ def read(message: ForwardMessage) -> Option:
 
 def _integer(raw: bytes) -> int | None:
     """Returns the value of a msgpack integer; None for any other object."""
-    if KINDS[raw[0]] is not MsgpackKind.OTHER:
+    if KINDS[raw[0]] != OTHER:
         return None
     try:
         value = unpack(raw)

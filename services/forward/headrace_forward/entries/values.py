@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any
 
 import msgpack
 from headrace_common.record.event import rfc3339
 from headrace_common.record.json_text import Bytes, write_base64
 
 from headrace_forward.wire import EventTime
-
-EVENT_TIME: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ def unpack(raw: Bytes) -> Any:
 
 def write_ext(out: bytearray, code: int, data: Bytes, raw: Bytes) -> None:
     """Appends an ext to JSON. `raw`: all its bytes. Raises ValueError for a timestamp that is none."""
-    if code == EVENT_TIME and len(data) == 8:
+    if code == 0 and len(data) == 8:
         out += b'"%b"' % event_time_text(EventTime.decode(data))
         return
     if code == -1:  # rewritten in its shortest form
@@ -64,9 +62,8 @@ def event_time_text(time: EventTime) -> bytes:
     return rfc3339(time.seconds + carry, nanoseconds)
 
 
-def bin_or_text(value: object) -> object:
+def bin_or_text(data: bytes) -> object:
     """Returns a str or bin for an attribute: text if it is UTF-8, else ``{"$bin": base64}``."""
-    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else cast("bytes", value)
     try:
         return data.decode()
     except UnicodeDecodeError:

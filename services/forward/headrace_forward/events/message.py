@@ -10,6 +10,7 @@ import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Part, Reject, deterministic_id, unique_id
+from headrace_common.record.json_text import Bytes
 from headrace_common.session.inflate import GZIP_MAGIC, ZSTD_MAGIC, InflateLimits, inflate_gzip, inflate_zstd
 from headrace_common.session.interface import SMALL, Frame, Run, Ticket
 from typing_extensions import override
@@ -20,7 +21,7 @@ from headrace_forward.entries.ids import NAMES_NOTHING, PROTOCOL, message_ids, n
 from headrace_forward.entries.option import Option
 from headrace_forward.entries.values import bin_or_text
 from headrace_forward.events.origin import Origin
-from headrace_forward.kinds import Bytes, content
+from headrace_forward.kinds import content
 from headrace_forward.wire import ForwardMessage
 
 OVERHEAD: Final = 512
