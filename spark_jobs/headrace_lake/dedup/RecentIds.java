@@ -1,7 +1,6 @@
 package headrace.lake;
 
 import java.util.Arrays;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.sql.api.java.UDF3;
 
@@ -12,26 +11,24 @@ import org.apache.spark.sql.api.java.UDF3;
  * Janino, which Spark ships, compiles it when the job starts: so it has no generics, no lambdas, and no private members that
  * a nested class uses. `id_arrays.py` does the same with NumPy; the tests compare both with the same model.
  *
- * An entry has four longs: the id's 32 hex digits as two longs, its Kafka timestamp in milliseconds, and its place (partition
- * and offset, see `index.py`). An id has several entries if its events are farther apart than the horizon. Open addressing with linear probing, in stripes with a lock each.
+ * An entry has four longs: the id's 32 hex digits as two, its Kafka timestamp in milliseconds, and its place (see `index.py`). An
+ * id has several entries if its events are farther apart than the horizon. Open addressing with linear probing, in stripes with a
+ * lock each.
  */
 public final class RecentIds implements UDF3 {
     private static final long serialVersionUID = 1L;
-
     private static final int STRIPES = 32;
     static final int FIELDS = 4;
     static final int SMALLEST = 64; // slots of a stripe
     static final long BYTES = 8L * FIELDS; // of a slot
     static final long EMPTY = Long.MIN_VALUE; // as the time of a slot
-    /** `forgottenTo` of an index that has forgotten nothing. */
-    public static final long NONE_FORGOTTEN = Long.MIN_VALUE;
+    public static final long NONE_FORGOTTEN = EMPTY; // as the time up to which it has forgotten
     static final double FULLEST = 0.8;
     static final double ROOMY = 0.6; // how full a stripe is when it has forgotten its oldest entries
     private static final int ID_LENGTH = 34;
     private static final byte[] DIGITS = new byte[128];
 
-    private static final AtomicLong HANDLES = new AtomicLong();
-    private static final ConcurrentHashMap LIVING = new ConcurrentHashMap();
+    private static volatile RecentIds living;
 
     static {
         Arrays.fill(DIGITS, (byte) -1);
@@ -40,7 +37,6 @@ public final class RecentIds implements UDF3 {
         }
     }
 
-    private final long handle;
     transient long horizon;
     transient long most;
     private transient Stripe[] stripes;
@@ -48,7 +44,6 @@ public final class RecentIds implements UDF3 {
 
     /** Finds duplicates within `horizon` ms of each other, in at most `most` bytes. */
     public RecentIds(long horizon, long most) {
-        this.handle = HANDLES.incrementAndGet();
         this.horizon = horizon;
         this.most = most;
         this.held = new AtomicLong();
@@ -56,21 +51,21 @@ public final class RecentIds implements UDF3 {
         for (int index = 0; index < STRIPES; index++) {
             this.stripes[index] = new Stripe(this);
         }
-        LIVING.put(Long.valueOf(handle), this);
+        living = this;
     }
 
-    /** Frees the index. */
+    /** Frees the index, the only one of its JVM. */
     public void close() {
-        LIVING.remove(Long.valueOf(handle));
+        living = null;
     }
 
     /** Replaces a task's copy of the function by the one shared object. Not private, because Janino renames private methods. */
     Object readResolve() throws java.io.ObjectStreamException {
-        Object living = LIVING.get(Long.valueOf(handle));
-        if (living == null) {
+        RecentIds shared = living;
+        if (shared == null) {
             throw new java.io.InvalidObjectException("the index of ids is not in this JVM");
         }
-        return living;
+        return shared;
     }
 
     /** (id as bytes, time in ms, place) -> whether the event is a duplicate. */
@@ -85,14 +80,10 @@ public final class RecentIds implements UDF3 {
         long high = 0;
         long low = 0;
         int wrong = 0;
-        for (int index = 2; index < 18; index++) {
+        for (int index = 2; index < ID_LENGTH; index++) {
             int digit = DIGITS[id[index] & 127] | id[index] >> 31;
             wrong |= digit;
-            high = high << 4 | digit;
-        }
-        for (int index = 18; index < ID_LENGTH; index++) {
-            int digit = DIGITS[id[index] & 127] | id[index] >> 31;
-            wrong |= digit;
+            high = high << 4 | low >>> 60;
             low = low << 4 | digit;
         }
         if (wrong < 0) {
@@ -173,13 +164,8 @@ public final class RecentIds implements UDF3 {
             }
             if (entries + 1 > capacity * FULLEST) {
                 makeRoom();
-                at = first(hash);
-                while (slots[at + 2] != EMPTY) {
-                    at = next(at);
-                }
             }
-            put(slots, at, high, low, time, place);
-            entries++;
+            put(high, low, time, place, hash);
             return false;
         }
 
@@ -192,11 +178,16 @@ public final class RecentIds implements UDF3 {
             return following == slots.length ? 0 : following;
         }
 
-        private static void put(long[] slots, int at, long high, long low, long time, long place) {
+        private void put(long high, long low, long time, long place, long hash) {
+            int at = first(hash);
+            while (slots[at + 2] != EMPTY) {
+                at = next(at);
+            }
             slots[at] = high;
             slots[at + 1] = low;
             slots[at + 2] = time;
             slots[at + 3] = place;
+            entries++;
         }
 
         private static long[] empty(int capacity) {
@@ -209,8 +200,7 @@ public final class RecentIds implements UDF3 {
 
         /** The stripe grows; if it must not, it forgets its oldest entries. */
         private void makeRoom() {
-            long from = Long.MIN_VALUE;
-            int ties = 0; // how many entries of the oldest time that stays are forgotten nevertheless
+            long from = EMPTY + 1;
             int wanted = capacity + capacity / 4;
             long more = (wanted - capacity) * BYTES;
             if (all.held.addAndGet(more) > all.most) {
@@ -225,10 +215,7 @@ public final class RecentIds implements UDF3 {
                     }
                 }
                 Arrays.sort(times);
-                from = times[drop];
-                for (int index = drop - 1; index >= 0 && times[index] == from; index--) {
-                    ties++;
-                }
+                from = times[drop - 1] + 1;
                 forgottenTo = Math.max(forgottenTo, times[drop - 1]);
             }
             long[] old = slots;
@@ -237,18 +224,9 @@ public final class RecentIds implements UDF3 {
             entries = 0;
             for (int was = 0; was < old.length; was += FIELDS) {
                 long time = old[was + 2];
-                if (time == EMPTY) {
-                    continue;
+                if (time >= from) {
+                    put(old[was], old[was + 1], time, old[was + 3], mixed(old[was], old[was + 1]) >>> 33);
                 }
-                if (time < from || time == from && ties-- > 0) {
-                    continue;
-                }
-                int at = first(mixed(old[was], old[was + 1]) >>> 33);
-                while (slots[at + 2] != EMPTY) {
-                    at = next(at);
-                }
-                put(slots, at, old[was], old[was + 1], time, old[was + 3]);
-                entries++;
             }
         }
     }

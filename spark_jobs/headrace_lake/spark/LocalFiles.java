@@ -1,22 +1,18 @@
 package headrace.lake;
 
-import java.io.File;
 import java.io.IOException;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.nio.file.Files;
 import java.nio.file.Paths;
-import java.nio.file.attribute.PosixFilePermissions;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ChecksumFs;
 import org.apache.hadoop.fs.DelegateToFileSystem;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FsConstants;
-import org.apache.hadoop.fs.FsServerDefaults;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
-import org.apache.hadoop.fs.local.LocalConfigKeys;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
@@ -56,18 +52,6 @@ public final class LocalFiles extends ChecksumFs {
             super(FsConstants.LOCAL_FS_URI, new Direct(), configuration, "file", false);
         }
 
-        public int getUriDefaultPort() {
-            return -1;
-        }
-
-        public FsServerDefaults getServerDefaults(Path path) throws IOException {
-            return LocalConfigKeys.getServerDefaults();
-        }
-
-        public FsServerDefaults getServerDefaults() throws IOException {
-            return LocalConfigKeys.getServerDefaults();
-        }
-
         public boolean isValidName(String name) {
             return true;
         }
@@ -79,14 +63,7 @@ public final class LocalFiles extends ChecksumFs {
             return getFileStatus(path);
         }
 
-        public void setPermission(Path path, FsPermission permission) throws IOException {
-            String text = permission.getUserAction().SYMBOL + permission.getGroupAction().SYMBOL + permission.getOtherAction().SYMBOL;
-            if (permission.toShort() > 0777) { // Java has no sticky bit
-                super.setPermission(path, permission);
-            } else {
-                File file = pathToFile(path);
-                Files.setPosixFilePermissions(file.toPath(), PosixFilePermissions.fromString(text));
-            }
-        }
+        /** Leaves the permissions that the process's umask gave, as files of rows have them. */
+        public void setPermission(Path path, FsPermission permission) {}
     }
 }

@@ -6,7 +6,6 @@ of S3A that it uses is Hadoop's `fs.option.create.conditional.overwrite` (Hadoop
 
 from __future__ import annotations
 
-import uuid
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -37,8 +36,7 @@ def install(spark: SparkSession, lake: str) -> str | None:
     if not str(spark.sparkContext.master).startswith("local"):  # executors would look for the class when they vacuum
         return f"LAKE__PATH ({lake}): commits are conditional writes only with a local master: {one_driver}"
     try:
-        store = define(spark, __package__, _CLASS)
-        if not _honoured(spark, store, lake):
+        if not _honoured(spark, define(spark, __package__, _CLASS), lake):
             return f"LAKE__PATH ({lake}): the server ignores If-None-Match: {one_driver}"
     except (CompilerError, Py4JError) as error:
         why = root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
@@ -47,9 +45,19 @@ def install(spark: SparkSession, lake: str) -> str | None:
     return None
 
 
-def _honoured(spark: SparkSession, store: Any, lake: str) -> bool:
-    """Returns whether the server refuses to write a file that is there."""
-    probe = java_class(spark, "org.apache.hadoop.fs.Path")(f"{lake}/{_PROBE}")
-    files = probe.getFileSystem(cast("Any", spark)._jsc.hadoopConfiguration())
-    # at most the first of two writes with different content can succeed
-    return not all(store.create(files, probe, bytearray(uuid.uuid4().hex.encode())) for _ in range(2))
+def _honoured(spark: SparkSession, log_store: Any, lake: str) -> bool:
+    """Returns whether the server refuses to write a file that exists."""
+    hadoop = cast("Any", spark)._jsc.hadoopConfiguration()
+    probe, lines = (
+        java_class(spark, "org.apache.hadoop.fs.Path")(f"{lake}/{_PROBE}"),
+        java_class(spark, "java.util.ArrayList")(),
+    )
+    store = log_store(hadoop)
+    for _ in range(2):
+        try:
+            store.write(probe, lines.iterator(), False, hadoop)
+        except Py4JJavaError as error:
+            if "FileAlreadyExists" in error.java_exception.getClass().getName():
+                return True
+            raise
+    return False
