@@ -334,7 +334,8 @@ class TestGrowth:
         growth.release(one)
         assert growth.used == 20
 
-    def test_who_must_wait_holds_nothing_and_the_least_use_is_first(self) -> None:
+    def test_who_must_wait_holds_nothing_and_nobody_passes_it_but_by_less_use(self) -> None:
+        """What fits goes on beside it, and does not take its room. It waited for ever behind frames that fitted."""
         growth, holds = Growth(80, 60), Frame(60)
         assert holds.reserves(growth)
         waiting = [Frame(1, cost) for cost in (5.0, 0.1, 5.0, 0.0)]
@@ -346,27 +347,15 @@ class TestGrowth:
         waiting[3].abandoned = True
         served = []
         for _ in range(3):
+            fits = Frame(20)
+            assert fits.reserves(growth)
             growth.release(holds)
             served += [holds := next(frame for frame in waiting if frame.goes_on and frame not in served)]
+            growth.release(fits)
+            assert not Frame(21, 9.0).reserves(growth)
+            holds.grown = 60
             assert holds.reserves(growth)
         assert served == [waiting[1], waiting[0], waiting[2]]
-        growth.release(holds)
-        assert growth.used == 0
-        assert not waiting[3].goes_on
-
-    def test_who_waits_starts_over_only_where_there_is_room_for_all_that_it_may_become(self) -> None:
-        growth, holds, small, waits = Growth(80, 60), Frame(60), Frame(20), Frame(1)
-        assert holds.reserves(growth)
-        assert small.reserves(growth)
-        assert not waits.reserves(growth)
-        holds.grown = 21
-        assert holds.reserves(growth)
-        growth.release(Frame(0))
-        assert not waits.goes_on
-        growth.release(small)
-        assert not waits.goes_on
-        growth.release(holds)
-        assert waits.goes_on
 
     def test_one_always_fits(self) -> None:
-        assert Frame(1000).reserves(Growth(80, 1000))
+        assert Frame(1000).reserves(Growth(80, 60))

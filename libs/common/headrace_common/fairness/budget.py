@@ -14,7 +14,8 @@ frames during inflating may take the other half. No deadlock is possible:
 * The same holds for received bytes that are parsed: parsing makes them grow. But few bytes are parsed whatever waits for Kafka,
   as if they had been parsed on arrival.
 * Complete frames leave when Kafka stores them or their deadline passes; frames without a deadline, when it stores them.
-* A frame that waits for room to grow holds none; a frame that holds some waits only for the scheduler and Kafka.
+* A frame that waits for room to grow holds none; a frame that holds some waits only for the scheduler and Kafka. One may always
+  grow to any size.
 """
 
 from __future__ import annotations
@@ -258,34 +259,41 @@ class Growing(Protocol):
 
 
 class Growth:
-    """The growth budget. A frame for which there is no room gives up what it has grown to, and starts over once there is room for
-    all that a frame may become; first the one whose connection has used the least CPU time. One always fits.
+    """The growth budget: room for one frame of any size, and the rest for those that fit there. One that does not gives up what
+    it has grown to, and starts over when that room is its own, until it is stored: nobody passes it but those whose connections
+    have used less CPU time.
     """
 
     def __init__(self, size: int, most: int) -> None:
         """`most`: the maximum size of one frame; `size`: the budget of all frames. Both in bytes."""
-        self._size = size
-        self._most = most
+        self._shared = size - most
+        self._alone: Growing | None = None  # has the room for any size
         self._waiting: list[tuple[float, int, Growing, Callable[[], None]]] = []  # by use, and a number
         self._order = itertools.count()
         self.used = 0
 
     def reserve(self, frame: Growing, go_on: Callable[[], None]) -> bool:
-        """Returns whether `frame` may hold the bytes to which it has grown. If not, `go_on` is called once it may start over."""
+        """Returns whether `frame` may hold the bytes to which it has grown. If not, `go_on` is called when it may start over."""
         others = self.used - frame.reserved
-        if not others or others + frame.grown <= self._size:
-            self.used, frame.reserved = others + frame.grown, frame.grown
-            return True
-        self.release(frame)
-        heapq.heappush(self._waiting, (frame.account.used, next(self._order), frame, go_on))
-        return False
+        beside = others - (self._alone.reserved if self._alone else 0)
+        if frame is not self._alone and beside + frame.grown > self._shared:
+            if self._alone is not None:
+                self.release(frame)
+                heapq.heappush(self._waiting, (frame.account.used, next(self._order), frame, go_on))
+                return False
+            self._alone = frame
+        self.used, frame.reserved = others + frame.grown, frame.grown
+        return True
 
     def release(self, frame: Growing) -> None:
-        """Gives back what `frame` holds, and lets the first frame that waits start over if there is room for it."""
+        """Gives back what `frame` holds: the room for any size to the next frame that waits for it."""
         self.used -= frame.reserved
         frame.reserved = 0
-        while self._waiting and (not self.used or self.used + self._most <= self._size):
+        if frame is not self._alone:
+            return
+        self._alone = None
+        while self._alone is None and self._waiting:
             _, _, first, go_on = heapq.heappop(self._waiting)
             if not first.abandoned:
+                self._alone = first
                 go_on()
-                return

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from headrace_common.fairness.scheduler import Account, Scheduler
+from headrace_common.fairness.scheduler import Account, Lane, Scheduler
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import Log
 from headrace_common.record.event import Part
@@ -100,8 +100,7 @@ class InFlightFrame:
         except Exception as error:  # the whole frame, as received, takes the place of its remaining parts
             log.exception("building a frame's events failed", ticket=self.ticket)
             made.append(self.frame.spoiled(f"{type(error).__name__}: {error}"))
-        self.exhausted, self.runs = True, None
-        del self.frame  # it may wait for Kafka for minutes
+        self.finish()
         return True
 
     def finish(self) -> None:
@@ -120,11 +119,11 @@ class FrameQueue:
         self._scheduler = scheduler
         self._behind: dict[Account, deque[InFlightFrame]] = {}
         self.small: deque[InFlightFrame] = deque()
-        self._long: list[tuple[float, int, int, InFlightFrame]] = []  # a heap, by their accounts' rank
+        self.long: list[tuple[float, int, int, InFlightFrame]] = []  # a heap, by their accounts' rank
         self._numbers = itertools.count()
 
     def __bool__(self) -> bool:
-        return bool(self.small or self._long)
+        return bool(self.small or self.long)
 
     def add(self, frame: InFlightFrame) -> None:
         """Queues a frame after the other frames of its connection."""
@@ -135,20 +134,22 @@ class FrameQueue:
         else:
             behind.append(frame)
 
-    def put(self, frame: InFlightFrame) -> None:
-        """Queues a frame that is the first of its connection."""
-        if frame.small:
+    def put(self, frame: InFlightFrame, *, first: bool = False) -> None:
+        """Queues a frame that is the first of its connection: of the small ones as the `first`, or the last."""
+        if frame.small and first:
+            self.small.appendleft(frame)
+        elif frame.small:
             self.small.append(frame)
         else:
-            heapq.heappush(self._long, (*self._scheduler.rank(frame.account), next(self._numbers), frame))
+            heapq.heappush(self.long, (*self._scheduler.rank(frame.account), next(self._numbers), frame))
 
-    def long(self) -> InFlightFrame | None:
-        """Returns the frame, of those that are not small, whose connection has used the least CPU time."""
-        return self._long[0][-1] if self._long else None
-
-    def take_long(self) -> None:
-        """Removes the frame that `long` returns. It is the first of its connection until `done` is called for it."""
-        heapq.heappop(self._long)
+    def take(self, lane: Lane) -> InFlightFrame | None:
+        """Removes and returns the next frame of a lane, if there is one: of those that are not small, the one whose connection
+        has used the least CPU time. It is the first of its connection until `done` is called for it.
+        """
+        if lane is Lane.SMALL:
+            return self.small.popleft() if self.small else None
+        return heapq.heappop(self.long)[-1] if self.long else None
 
     def done(self, frame: InFlightFrame) -> None:
         """Queues the next frame of a connection whose first one is not in a line any more."""
@@ -164,7 +165,7 @@ class FrameQueue:
             living = [frame for frame in behind if not frame.abandoned]
             behind.clear()
             behind.extend(living)
-        first, self.small, self._long = [*self.small, *(entry[-1] for entry in self._long)], deque(), []
+        first, self.small, self.long = [*self.small, *(entry[-1] for entry in self.long)], deque(), []
         for frame in first:
             if frame.abandoned:
                 self.done(frame)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -65,8 +65,7 @@ class Pump:
         self._log = log
         self._clock = asyncio.get_running_loop().time
         self._queue = FrameQueue(scheduler)
-        self._small = _Making(Lane.SMALL, self._make_small, self._fails)
-        self._long = _Making(Lane.LONG, self._make_long, self._fails)
+        self._small, self._long = _Making(self, Lane.SMALL), _Making(self, Lane.LONG)
         self._failure: Exception | None = None  # a bug in a slice
         self._cycle: Cycle | None = None  # that collects records
         self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
@@ -129,53 +128,40 @@ class Pump:
             return
         if self._small.entry is None and self._queue.small:
             self._scheduler.ask(self._small)
-        if (frame := self._queue.long()) is not None:
-            self._long.account = frame.account
+        if self._queue.long:
+            self._long.account = self._queue.long[0][-1].account
             self._scheduler.ask(self._long)
 
-    def _make_small(self, until: float) -> None:
-        """Moves small frames into the cycle, one of each connection in turn, for a slice."""
-        queue, clock, cycle = self._queue, self._clock, self._cycle
-        while cycle is not None and not cycle.full and queue.small:
-            frame = queue.small[0]
-            frame.make(until, clock, self._may_grow, self._log)
-            if not frame.small:
-                queue.small.popleft()
-                if not frame.waits:
-                    queue.put(frame)
-            elif cycle.add_some(frame):
-                queue.small.popleft()
-                queue.done(frame)
-            if clock() >= until:
-                break
+    def make(self, lane: Lane, until: float) -> None:
+        """Moves records into the cycle, for a slice: of small frames one of each connection in turn, else parts of one frame. A
+        bug ends the pump's run: slices run outside of its task.
+        """
+        try:
+            self._make(self._queue, self._cycle, lane, until)
+        except Exception as error:
+            self._failure = error
         self._made()
 
-    def _make_long(self, until: float) -> None:
-        """Moves parts of another frame into the cycle, for a slice."""
-        queue, cycle = self._queue, self._cycle
-        if cycle is None or cycle.full or (frame := queue.long()) is None:
-            return
-        queue.take_long()
-        whole = False
-        while frame.make(until, self._clock, self._may_grow, self._log):
-            whole = cycle.add_some(frame)
-            if whole or cycle.full or self._clock() >= until:
+    def _make(self, queue: FrameQueue, cycle: Cycle | None, lane: Lane, until: float) -> None:
+        is_long, clock = lane is Lane.LONG, self._clock
+        while cycle is not None and not cycle.full and (frame := queue.take(lane)) is not None:
+            whole = False
+            while frame.make(until, clock, self._may_grow, self._log):
+                whole = cycle.add_some(frame)
+                if whole or not is_long or cycle.full or clock() >= until:
+                    break
+            if is_long:
+                self._scheduler.charge(frame.account, done=whole or frame.waits)
+            if whole:
+                queue.done(frame)
+            elif not frame.waits:
+                queue.put(frame, first=True)
+            if is_long or clock() >= until:
                 break
-        self._scheduler.charge(frame.account, done=whole or frame.waits)
-        if whole:
-            queue.done(frame)
-        elif not frame.waits:
-            queue.put(frame)
-        self._made()
 
     def _made(self) -> None:
         """Lets the cycle leave, or collect more."""
         self._ask()
-        self._changed.set()
-
-    def _fails(self, error: Exception) -> None:
-        """Ends the pump's run: a slice has failed, and no other would come."""
-        self._failure = error
         self._changed.set()
 
     def _may_grow(self, frame: InFlightFrame) -> bool:
@@ -332,17 +318,13 @@ async def abandon_overdue(pumps: Sequence[Pump]) -> None:
 
 
 class _Making(Worker):
-    """Makes the records of a pump's frames. `fails` learns what it raises: slices run outside of the pump's task."""
+    """Makes the records of a pump's frames in one lane."""
 
-    def __init__(self, lane: Lane, make: Callable[[float], None], fails: Callable[[Exception], None]) -> None:
+    def __init__(self, pump: Pump, lane: Lane) -> None:
+        self._pump = pump
         self.lane = lane
         self.account = Account()
-        self._make = make
-        self._fails = fails
 
     @override
     def work(self, until: float) -> None:
-        try:
-            self._make(until)
-        except Exception as error:
-            self._fails(error)
+        self._pump.make(self.lane, until)
