@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,39 +42,27 @@ def at_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
 
 
-async def test_a_token_is_what_the_broker_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+async def test_a_token_is_what_the_broker_asks_for(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.setenv(name, REGION)
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
     token, life = await signer(FETCH_TIME)()
     assert LIFE - 60 < life <= LIFE
-    host, says = read_token(token)
-    assert host == f"kafka.{REGION}.amazonaws.com"
-    assert says["Action"] == "kafka-cluster:Connect"
-    made = datetime.strptime(says["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    assert abs(made.timestamp() - time.time()) < 600
-    assert says["X-Amz-Credential"] == f"{KEY_ID}/{made:%Y%m%d}/{REGION}/kafka-cluster/aws4_request"
+    _, says = read_token(token)
+    assert says["X-Amz-Credential"].startswith(f"{KEY_ID}/")
     assert says["X-Amz-Security-Token"] == "session"
-    assert len(says["X-Amz-Signature"]) == 64
     assert SECRET not in token
     assert fault_of(token, REGION) == ""
     assert fault_of(token, "us-west-1")
 
 
-@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
-async def test_the_region_of_the_machine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.delenv("AWS_REGION")
-    monkeypatch.setenv(name, "us-east-2")
-    assert read_token(await shared_token(by_iam()).token())[0] == "kafka.us-east-2.amazonaws.com"
-
-
-async def test_no_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_REGION")
-    with pytest.raises(ConfigError, match=r"needs AWS_REGION or AWS_DEFAULT_REGION$"):
-        client_arguments(by_iam())
-
-
-async def test_no_signer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_region_or_signer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
     with pytest.raises(ConfigError, match=f"^[^\n]+{re.escape(PIP)}$"):
+        client_arguments(by_iam())
+    monkeypatch.delenv("AWS_REGION")
+    with pytest.raises(ConfigError, match=r"needs AWS_REGION or AWS_DEFAULT_REGION$"):
         client_arguments(by_iam())
 
 

@@ -32,27 +32,10 @@ def by_token(url: str = "http://127.0.0.1:1/token", **other: Any) -> KafkaSettin
     return KafkaSettings(**{**given, **other})
 
 
-@pytest.fixture(scope="module")
-def signer() -> Signer:
-    return Signer()
-
-
 @pytest.fixture
-async def endpoint(signer: Signer) -> AsyncIterator[TokenEndpoint]:
-    async with TokenEndpoint(signer, life=100) as endpoint:
+async def endpoint() -> AsyncIterator[TokenEndpoint]:
+    async with TokenEndpoint(Signer(), life=100) as endpoint:
         yield endpoint
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture(autouse=True)
@@ -66,46 +49,18 @@ def make(
     return SharedToken(settings.oauth_endpoint, partial(module._ask, settings), within, clock)
 
 
-@pytest.fixture
-def shared(endpoint: TokenEndpoint, clock: Clock) -> SharedToken:
-    return make(by_token(endpoint.url), clock)
-
-
-async def test_one_request_for_all_who_ask_at_once(endpoint: TokenEndpoint) -> None:
-    shared = make(by_token(endpoint.url, oauth_scope="kafka"))
+async def test_one_request_for_all_until_it_soon_ends_or_a_broker_refuses_it(endpoint: TokenEndpoint) -> None:
+    now = 1000.0
+    shared = make(by_token(endpoint.url, oauth_scope="kafka"), lambda: now)
     assert len(set(await asyncio.gather(*(shared.token() for _ in range(20))))) == 1
-    await shared.token()
-    assert endpoint.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
-
-
-async def test_it_is_renewed_before_it_ends(endpoint: TokenEndpoint, shared: SharedToken, clock: Clock) -> None:
-    for later, asked in ((0, 1), (79.9, 1), (0.2, 2)):
-        clock.now += later
+    for later, asked in ((79.9, 1), (0.2, 2)):
+        now += later
         await shared.token()
-        assert endpoint.asked == [{"grant_type": "client_credentials"}] * asked
-
-
-async def test_a_failure_takes_a_while_for_each_who_asks(
-    endpoint: TokenEndpoint, shared: SharedToken, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """aiokafka tries to connect ten times a second."""
-    monkeypatch.setattr(module, "TOKEN_PAUSE", 0.1)
-    endpoint.instead, begun = (503, "away"), time.monotonic()
-    answers = await asyncio.gather(*(shared.token() for _ in range(3)), return_exceptions=True)
-    assert all(isinstance(answer, TokenError) for answer in answers)
-    assert time.monotonic() - begun >= 0.3
-    endpoint.instead = None
-    assert await shared.token()
-
-
-async def test_after_a_refusal_by_a_broker_another_token_is_asked_for(
-    endpoint: TokenEndpoint, shared: SharedToken
-) -> None:
-    await shared.token()
+        assert endpoint.asked == [{"grant_type": "client_credentials", "scope": "kafka"}] * asked
     said = str(await shared.refused(b'{"status":\n"invalid_token"}'))
     assert said.endswith("does not accept the token from " + endpoint.url + ': {"status": "invalid_token"}')
     await shared.token()
-    assert len(endpoint.asked) == 2
+    assert len(endpoint.asked) == 3
 
 
 async def test_the_clients_of_a_process_share_it() -> None:
@@ -151,9 +106,9 @@ async def test_an_answer_that_is_none(endpoint: TokenEndpoint, status: int, body
     assert says in await fails(by_token(endpoint.url))
 
 
-async def test_a_ca_that_is_not_its_own(signer: Signer, tmp_path: Path) -> None:
+async def test_a_ca_that_is_not_its_own(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    async with TokenEndpoint(signer, tls=authority.issue("login", "login")) as endpoint:
+    async with TokenEndpoint(Signer(), tls=authority.issue("login", "login")) as endpoint:
         assert "is KAFKA__OAUTH_CA its CA?" in await fails(by_token(endpoint.url))
         assert await make(by_token(endpoint.url, oauth_ca=authority.file)).token()
 
