@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_common.operations import health, probe
+from headrace_common.operations import probe
 from headrace_common.operations.health import HEAD_BYTES, MOST_OPEN, OpsServer
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import OpsSettings
 from headrace_common.operations.variables import variable
 
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import PATIENCE
 
 WELL: Any = SimpleNamespace(live_problems=list, ready_problems=list, notes=list, collect=lambda: None)
 
@@ -50,20 +48,6 @@ async def test_half_open_requests_in_any_number_leave_room_for_a_probe(server: O
     assert len(server._open) <= MOST_OPEN
     for _, writer in crowd:
         writer.transport.abort()
-
-
-async def test_a_request_that_does_not_end_is_closed(server: OpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "ANSWER_TIME", 0.05)
-    assert await ask(server, b"GET /livez HTTP/1.1\r\nHost: loc") == b""
-
-
-async def test_an_answer_that_is_not_read_is_given_up(server: OpsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "ANSWER_TIME", 0.3)
-    monkeypatch.setattr(server, "_page", lambda path: (HTTPStatus.OK, bytes(16 << 20)))
-    with socket.create_connection(("127.0.0.1", server.port)) as deaf:
-        deaf.sendall(b"GET /large HTTP/1.1\r\n\r\n")
-        await until(lambda: server._open, "it is there")
-        await until(lambda: not server._open, "it is given up")
 
 
 @pytest.mark.parametrize(

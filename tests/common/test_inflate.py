@@ -21,11 +21,8 @@ from headrace_common.session.inflate import (
     inflate_zstd,
     zstd,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.driving import BARREN_GZIP, BARREN_ZLIB
-from tests.tiers import examples
 
 MIB = 1 << 20
 WIDE = InflateLimits(64 * MIB, 1_000_000)
@@ -37,57 +34,36 @@ ALL: list[tuple[Inflate, Callable[[bytes], bytes]]] = [
 ]
 
 
-def whole(data: bytes, limits: InflateLimits = WIDE) -> bytes:
-    return b"".join(inflate_gzip(data, limits))
-
-
-def fault(data: bytes, limits: InflateLimits = WIDE, inflate: Inflate = inflate_gzip) -> str | None:
+def fault(data: bytes, limits: InflateLimits, inflate: Inflate) -> str | None:
     with pytest.raises(ProtocolError) as caught:
         for _ in inflate(data, limits):
             pass
     return caught.value.limit
 
 
-class TestGzip:
-    @settings(max_examples=examples(500))
-    @given(st.lists(st.binary(max_size=300), max_size=30))
-    def test_any_number_of_members(self, members: list[bytes]) -> None:
-        assert whole(b"".join(map(gzip.compress, members))) == b"".join(members)
-
-    def test_cut_anywhere(self) -> None:
-        data = gzip.compress(random.Random(1).randbytes(300) * 3)
-        for cut in range(1, len(data)):
-            assert fault(data[:cut]) is None
+FRAMES = zstd.compress(b"some text, some text"), zstd.compress(b"more"), b"\x52\x2a\x4d\x18\x05\0\0\0noise"
+"""Of zstd. The last is skipped."""
+SUMMED = FRAMES[0] + zstd.compress(b"more", options={zstd.CompressionParameter.checksum_flag: 1})
 
 
-class TestZstd:
-    def test_skippable_frames_are_skipped(self) -> None:
-        skippable = b"\x52\x2a\x4d\x18\x05\x00\x00\x00noise"
-        frames = skippable + zstd.compress(b"one") + skippable + zstd.compress(b"two") + skippable
-        assert b"".join(inflate_zstd(frames, WIDE)) == b"onetwo"
-        assert b"".join(inflate_zstd(zstd.compress(b""), WIDE)) == b""
+def test_members_and_frames_are_one_stream_that_may_not_be_cut() -> None:
+    members = [gzip.compress(random.Random(seed).randbytes(300) * 3, mtime=0) for seed in range(3)]
+    assert len(b"".join(inflate_gzip(b"".join(members), WIDE))) == 3 * 900
+    frames = FRAMES[2] + FRAMES[0] + FRAMES[2] + FRAMES[1] + FRAMES[2]
+    assert b"".join(inflate_zstd(frames, WIDE)) == b"some text, some textmore"
+    for inflate, data, whole in (inflate_gzip, members[0], 0), (inflate_zstd, SUMMED, len(FRAMES[0])):
+        for end in range(1, len(data)):
+            assert end == whole or fault(data[:end], WIDE, inflate) is None
 
-    def test_blocks_without_output_are_inflated_in_steps(self) -> None:
-        """16 MiB of them, one frame, held the event loop for 70 ms."""
-        data = b"\x28\xb5\x2f\xfd\x00\x58" + b"\x02\0\0x" * 20_000 + b"\x01\0\0"  # RLE blocks of no bytes
-        pieces = list(inflate_zstd(data, WIDE))
-        assert b"".join(pieces) == b""
-        assert len(pieces) >= len(data) / LAST_WINDOW
 
-    def test_every_cut_is_noticed(self) -> None:
-        first = zstd.compress(b"some text, some text")
-        whole = first + zstd.compress(b"more", options={zstd.CompressionParameter.checksum_flag: 1})
-        for end in range(1, len(whole)):
-            assert end == len(first) or fault(whole[:end], WIDE, inflate_zstd) is None
+def test_a_window_beyond_what_everybody_supports_is_refused() -> None:
+    def with_window(log: int) -> bytes:
+        # streamed, so that the frame states its window and not the content's size
+        compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: log})
+        return compressor.compress(b"x" * 1000, zstd.ZstdCompressor.FLUSH_BLOCK) + compressor.flush()
 
-    def test_a_window_beyond_what_everybody_supports_is_refused(self) -> None:
-        def with_window(log: int) -> bytes:
-            # streamed, so that the frame states its window and not the content's size
-            compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: log})
-            return compressor.compress(b"x" * 1000, zstd.ZstdCompressor.FLUSH_BLOCK) + compressor.flush()
-
-        assert b"".join(inflate_zstd(with_window(23), WIDE)) == b"x" * 1000
-        assert fault(with_window(24), WIDE, inflate_zstd) is None
+    assert b"".join(inflate_zstd(with_window(23), WIDE)) == b"x" * 1000
+    assert fault(with_window(24), WIDE, inflate_zstd) is None
 
 
 @pytest.mark.parametrize(("inflate", "compress"), [ALL[0], ALL[2]], ids=["gzip", "zstd"])
@@ -101,6 +77,8 @@ def test_members_have_a_limit(inflate: Inflate, compress: Callable[[bytes], byte
     assert len(b"".join(inflate(long * 9 * MEMBERS, WIDE))) == 9 * MEMBERS * MEMBER_BYTES
 
 
+BARREN_ZSTD = b"\x28\xb5\x2f\xfd\x00\x58" + b"\x02\0\0x" * 20_000 + b"\x01\0\0"
+"""RLE blocks of no bytes."""
 X, A, BEHIND = zlib.compress(b"x"), gzip.compress(b"a", mtime=0), gzip.compress(b"b", mtime=0)
 
 
@@ -146,8 +124,9 @@ class TestLimits:
         (inflate_gzip, BARREN_GZIP, len(BARREN_GZIP) / LAST_WINDOW),
         (inflate_zlib, BARREN_ZLIB, len(BARREN_ZLIB) / LAST_WINDOW),
         (inflate_gzip, gzip.compress(b"") * 250, 250),
+        (inflate_zstd, BARREN_ZSTD, len(BARREN_ZSTD) / LAST_WINDOW),
     ],
-    ids=["gzip", "zlib", "members"],
+    ids=["gzip", "zlib", "members", "zstd"],
 )
 def test_blocks_without_output_are_inflated_in_steps(inflate: Inflate, data: bytes, steps: float) -> None:
     """16 MiB of them, one frame, held the event loop for more than five seconds."""

@@ -55,24 +55,16 @@ def test_what_repeats_is_said_once_in_a_while() -> None:
     assert [told(logging.WARNING, "a") for _ in range(2)] == [100 - BURST, 0]
 
 
-def test_lines_of_one_kind_are_limited() -> None:
-    script = SCRIPT + "for number in range(1000): log.warning('said', number=number)"
+def test_lines_are_limited_by_kind_name_the_service_and_cannot_steer_a_terminal() -> None:
+    script = SCRIPT + (
+        "import logging; logging.getLogger('aiokafka').error('lost')\n"
+        "for number in range(1000): log.warning('said', number=number, peer='a\\x1b]0;b\\x07\\x9b2J')"
+    )
     done = subprocess.run([sys.executable, "-c", script], stderr=PIPE, text=True, check=True)
-    assert [json.loads(line)["number"] for line in done.stderr.splitlines()] == list(range(BURST))
-
-
-def test_lines_of_libraries_name_the_service() -> None:
-    script = SCRIPT + "import logging; logging.getLogger('aiokafka').error('lost')"
-    done = subprocess.run([sys.executable, "-c", script], stderr=PIPE, text=True, check=True)
-    line = json.loads(done.stderr)
-    assert (line["service"], line["event"]) == ("courier", "lost")
-
-
-def test_a_peers_text_cannot_steer_a_terminal() -> None:
-    script = SCRIPT + "log.warning('refused', peer='a\\x1b]0;b\\x07\\x9b2J')"
-    done = subprocess.run([sys.executable, "-c", script], stderr=PIPE, text=True, check=True)
-    assert done.stderr.rstrip("\n").isprintable()
-    assert done.stderr.isascii()
+    first, *others = map(json.loads, lines := done.stderr.splitlines())
+    assert (first["service"], first["event"]) == ("courier", "lost")
+    assert [line["number"] for line in others] == list(range(BURST))
+    assert all(line.isprintable() and line.isascii() for line in lines)
 
 
 def test_who_does_not_read_the_log_stops_nothing_but_the_log() -> None:

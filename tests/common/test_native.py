@@ -34,13 +34,6 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "core", native.core)
 
 
-def test_off_asks_python_alone() -> None:
-    native.choose("off")
-    assert native.label() == "off"
-    assert native.core.bytes_at_once == 0
-    assert native.core.entries((b"",) * 5, b"", b"", b"", (1, 1), b"\x92\x01\x80", 0, 9) == ([], 0)
-
-
 def test_another_version_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as one that was built before the sources changed."""
     assert f'\nversion = "{native.VERSION}"\n' in (FOLDER / "Cargo.toml").read_text()
@@ -88,13 +81,6 @@ def test_a_batch_has_the_same_bytes(runs: list[tuple[list[Any], int]], limit: in
 def test_a_batch_of_many_and_of_large_events_has_the_same_bytes() -> None:
     for runs in ([([b"n"] * 8200, 1)] * 3, [([b"x" * 300_000] * 9, 1)] * 2):
         assert built("native", runs, 4 << 20) == built("python", runs, 4 << 20)
-
-
-@needs_native
-@pytest.mark.parametrize("wanted", ["auto", "require"])
-def test_with_the_module_it_is_asked(wanted: str) -> None:
-    native.choose(wanted)
-    assert native.label() == "on"
 
 
 def test_a_process_that_lacks_what_it_requires_ends_with_78(tmp_path: Path) -> None:

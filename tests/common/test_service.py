@@ -99,30 +99,20 @@ async def lives() -> None:
     await asyncio.Event().wait()
 
 
+@pytest.mark.parametrize("stops", [False, True])
 @pytest.mark.parametrize(
     ("work", "cause"), [(returns, "None"), (raises, "ValueError('a bug')"), (is_cancelled, "cancelled")]
 )
-async def test_one_that_ends_says_so_once(work: object, cause: str) -> None:
+async def test_one_that_ends_says_so_once_unless_the_process_stops(work: object, cause: str, stops: bool) -> None:
     ends: list[str | None] = []
     tasks = Tasks(lambda: ends.append(tasks.problem))
     tasks.start(lives(), "other")
     task = tasks.start(work(), "worker")  # type: ignore[operator]
-    await asyncio.wait({task})
-    await asyncio.sleep(0)
-    assert ends == [f"worker has ended: {cause}"]
-    await tasks.stop()
-    assert ends == [tasks.problem]
-
-
-async def test_they_may_end_while_the_process_stops() -> None:
-    ends: list[str] = []
-    tasks = Tasks(lambda: ends.append("ended"))
-    tasks.start(lives(), "one")
-    task = tasks.start(returns(), "two")
-    tasks.stopping()
+    if stops:
+        tasks.stopping()
     await asyncio.wait({task})
     await tasks.stop()
-    assert (ends, tasks.problem) == ([], None)
+    assert ends == ([] if stops else [f"worker has ended: {cause}"])
 
 
 @pytest.mark.parametrize("name", ["a" * 64, "a..b", "b\udcff", ""])
