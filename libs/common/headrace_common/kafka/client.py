@@ -27,6 +27,10 @@ from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSet
 BROKER_DEFAULT_MESSAGE_BYTES: Final = 1_048_588
 """A broker's default `max.message.bytes`; assumed if we may not read the setting."""
 
+NEEDED: Final = {"unclean.leader.election.enable": "false"}
+NEEDED_WITHOUT_KEYS: Final = {"cleanup.policy": "delete", "message.timestamp.type": "CreateTime"}
+"""Settings on which the promise rests: of every topic, and of those whose records have no keys and the time of their receipt."""
+
 LEAST: Final = 1 << 10
 """A batch may have this many bytes, however little the topic takes."""
 
@@ -208,28 +212,17 @@ async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[To
                 raise DeliveryError(
                     f"topic {name} is missing (python -m headrace_common.topics makes it)", DeliveryPolicy.RETRY
                 )
-            told: dict[str, tuple[str | None, int]] = {}
+            configuration: dict[str, str] = {}
             with contextlib.suppress(KafkaError):  # we may not read it
-                told = await topic_settings(admin, name)
-            configuration = {key: value for key, (value, _) in told.items() if value is not None}
+                (told,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
+                check(resource[:2] for resource in told.resources)
+                configuration = {key: value for key, value, *_ in told.resources[0][4] if value is not None}
             topics.append(_topic(name, entry["partitions"], configuration, brokers, keys=name in also))
         return topics
     except (KafkaError, OSError) as error:
         raise DeliveryError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}", DeliveryPolicy.RETRY) from error
     finally:
         await admin.close()
-
-
-async def topic_settings(admin: AIOKafkaAdminClient, name: str) -> dict[str, tuple[str | None, int]]:
-    """Returns every setting of a topic: its value, None if the broker does not tell it, and where it was set. Raises
-    `KafkaError`.
-    """
-    entries: dict[str, tuple[str | None, int]] = {}
-    for response in await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)]):
-        for resource in response.resources:
-            check([(resource[0], resource[1])])
-            entries.update({entry[0]: (entry[1], entry[3]) for entry in resource[4]})
-    return entries
 
 
 def check(results: Iterable[tuple[int, str]]) -> None:
@@ -242,28 +235,20 @@ def check(results: Iterable[tuple[int, str]]) -> None:
 def _topic(
     name: str, partitions: list[dict[str, Any]], configuration: dict[str, str], brokers: int, *, keys: bool
 ) -> Topic:
-    weak = []
-    if brokers >= 3:
-        if min(len(partition["replicas"]) for partition in partitions) < 3:
-            weak.append("fewer than 3 replicas")
-        if int(configuration.get("min.insync.replicas", "2")) < 2:
-            weak.append("min.insync.replicas below 2")
-    if configuration.get("unclean.leader.election.enable") == "true":
-        weak.append("unclean leader election is on")
     most = int(configuration.get("max.message.bytes", BROKER_DEFAULT_MESSAGE_BYTES))
-    if not keys and "compact" in configuration.get("cleanup.policy", ""):
-        weak.append("it is compacted, but records have no key")
+    needed = NEEDED if keys else {**NEEDED, **NEEDED_WITHOUT_KEYS}
+    weak = [
+        f"{setting} is {configuration[setting]} and must be {value}"
+        for setting, value in needed.items()
+        if configuration.get(setting, value) != value
+    ]
+    if brokers >= 3 and min(len(partition["replicas"]) for partition in partitions) < 3:
+        weak.append("fewer than 3 replicas")
+    if brokers >= 3 and int(configuration.get("min.insync.replicas", "2")) < 2:
+        weak.append("min.insync.replicas below 2")
     if not keys and most < SMALLEST_MESSAGE_BYTES:
         weak.append(f"max.message.bytes below {SMALLEST_MESSAGE_BYTES}")
-    if not keys and configuration.get("message.timestamp.type") == "LogAppendTime":
-        weak.append("its records have the broker's time, not that of their receipt")
-    return Topic(
-        name,
-        len(partitions),
-        most,
-        tuple(weak),
-        configuration,
-    )
+    return Topic(name, len(partitions), most, tuple(weak), configuration)
 
 
 def explain(error: BaseException) -> str:

@@ -27,7 +27,7 @@ def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
     """Returns the plan for `headrace_common.topics`, unless the topic is not wanted."""
     needed = {**_NEEDED, "max.message.bytes": str(MESSAGE_BYTES)}
     needed["message.timestamp.type"] = "LogAppendTime"  # one clock for all processes
-    plan = TopicPlan("KAFKA__SEGMENTS_TOPIC", kafka.segments_topic, 1, needed, grows=False)
+    plan = TopicPlan("KAFKA__SEGMENTS_TOPIC", kafka.segments_topic, 1, needed)
     return [plan] if topics.segments_partitions else []
 
 
@@ -40,7 +40,7 @@ def problems(topic: Topic, message_bytes: int) -> list[str]:
     """Returns why the topic cannot be used, each with its remedy. Settings that we may not read are not judged."""
     there = topic.configuration
     found = [
-        f"topic {topic.name}: {name} is {there[name]} and must be {value} (python -m headrace_common.topics sets it)"
+        f"topic {topic.name}: {name} is {there[name]} and must be {value} (kafka-configs.sh sets it)"
         for name, value in _NEEDED.items()
         if there.get(name, value) != value
     ]

@@ -104,7 +104,7 @@ class KafkaSettings(Section):
 
 
 class TopicSettings(Section):
-    """How `python -m headrace_common.topics` creates the topics. It never makes an existing value smaller."""
+    """How `python -m headrace_common.topics` creates the topics that are missing. It changes none."""
 
     quarantine_partitions: ClassVar[int] = 3  # little goes there, and no order counts
 
