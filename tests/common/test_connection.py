@@ -438,7 +438,7 @@ class TestTurns:
         def fails(*arguments: object) -> None:
             raise RuntimeError(arguments)
 
-        monkeypatch.setattr(connection.driver.session, fails_in, fails)
+        monkeypatch.setattr(connection.session, fails_in, fails)
         await made.rest()
         assert transport.aborted
         assert made.closed("internal")
@@ -453,7 +453,7 @@ class TestTurns:
         connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
         await made.rest()
         connection.close("drain")
-        assert made.budget.pending >= connection.driver.session.status().partial_bytes > 100_000
+        assert made.budget.pending >= connection.session.status().partial_bytes > 100_000
         await made.stored()
         assert acks(transport) == ["a"]
-        assert connection.driver.session.status().partial_bytes == made.budget.used == 0
+        assert connection.session.status().partial_bytes == made.budget.used == 0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from headrace_common.connection.driver import FAULT, Driver, End, Transport
-from headrace_common.connection.receiver_state import COLLECTED, Stoppable
+from headrace_common.connection.driver import FAULT, Driver, End
+from headrace_common.connection.receiver_state import COLLECTED, ReceiverState, Stoppable
 from headrace_common.fairness.budget import FEW
 from headrace_common.fairness.scheduler import Lane
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
@@ -78,21 +78,36 @@ class Scripted(ByteSession):
         return Status(partial_bytes=self.partial, waiting_bytes=self.waiting)
 
 
-class Recorder(Transport):
-    def __init__(self) -> None:
+class Recorder(Driver[ByteSession]):
+    unseen = b""
+
+    def __init__(self, receiver: ReceiverState, session: ByteSession) -> None:
+        super().__init__(receiver, PEER, session, ByteSession())
         self.said: list[Any] = []
 
+    @override
     def pace(self) -> None:
         self.said.append("pace")
 
+    @override
     def digest(self) -> None:
         self.said.append("digest")
 
+    @override
     def speak(self) -> None:
         self.said.append("speak")
 
+    @override
     def close(self, why: str, end: End = End.SETTLED) -> None:
         self.said.append(("close", why, end))
+
+    @override
+    def stop(self) -> None:
+        """Does nothing."""
+
+    @override
+    def cut(self) -> int:
+        return 0
 
 
 class Remembers(Backend):
@@ -114,10 +129,7 @@ class Bench:
         receiver = receiver_state(self.publisher, limits, backend=self.backend)
         self.budget, self.metrics = receiver.budget, receiver.metrics
         self.session = Scripted()
-        self.transport = Recorder()
-        self.driver: Driver[ByteSession] = Driver(
-            receiver, PEER, self.session, ByteSession(), self.transport, lambda: 5.0
-        )
+        self.driver = Recorder(receiver, self.session)
 
 
 @pytest.fixture
@@ -128,10 +140,10 @@ async def bench() -> Bench:
 async def test_what_is_parsed_as_little_costs_nothing_though_more_has_come_meanwhile(bench: Bench) -> None:
     """No time was read when it began: it was charged the process's whole processor time, and its next frames came last."""
     before = bench.driver.account.used
-    bench.driver.ask_slice()
+    bench.driver._receiver.scheduler.ask(bench.driver)
     bench.budget.hold(bench.driver, 10 * FEW)
     assert bench.driver.lane is Lane.LONG
-    await until(lambda: "digest" in bench.transport.said)
+    await until(lambda: "digest" in bench.driver.said)
     assert bench.driver.account.used == before
 
 
@@ -201,8 +213,8 @@ async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench
     bench.backend.ask = lambda question, caller: outstanding.append(bench.driver.outstanding)  # type: ignore[method-assign]
     bench.driver.stored(0, 2, True)
     assert outstanding == [2]
-    assert (bench.driver.outstanding, bench.driver.frames) == (1, 0)
-    assert bench.transport.said[-1] == "speak"
+    assert (bench.driver.outstanding, len(bench.driver.under_way)) == (1, 0)
+    assert bench.driver.said[-1] == "speak"
 
 
 class Keyed(FakeFrame):
@@ -219,12 +231,12 @@ async def test_a_frame_goes_to_the_partition_of_its_connection_or_of_its_key(ben
 
 async def test_the_service_may_end_a_conversation_and_hears_once_when_it_has_ended(bench: Bench) -> None:
     bench.driver.end("superseded")
-    assert ("close", "superseded", End.SETTLED) in bench.transport.said
+    assert ("close", "superseded", End.SETTLED) in bench.driver.said
     bench.driver.retire()
-    bench.driver.leave()
+    bench.driver.leave("peer")
     assert bench.backend.gone == [bench.driver]
     bench.driver.end("again")
-    assert ("close", "again", End.SETTLED) not in bench.transport.said
+    assert ("close", "again", End.SETTLED) not in bench.driver.said
 
 
 async def test_who_has_ended_asks_nothing_more_whatever_it_is_answered(bench: Bench) -> None:
@@ -240,7 +252,7 @@ async def test_who_has_ended_asks_nothing_more_whatever_it_is_answered(bench: Be
     bench.driver._receiver.backend = backend = Answers()
     bench.session.asks.append(Asked(7))
     bench.driver.submit(0.0)
-    bench.driver.leave()
+    bench.driver.leave("peer")
     assert [question.ticket for question, _ in backend.asked] == [7]
     assert (bench.driver.outstanding, bench.budget.pending) == (0, 0)
 
@@ -250,7 +262,7 @@ async def test_an_answer_may_end_the_conversation(bench: Bench) -> None:
     bench.driver.submit(1.0)
     bench.session.fails["answered"] = ProtocolError("no such segment")
     bench.driver.answered(0, None)
-    assert ("close", FAULT, End.SETTLED) in bench.transport.said
+    assert ("close", FAULT, End.SETTLED) in bench.driver.said
     assert bench.budget.used == 0
 
 
@@ -270,7 +282,7 @@ async def test_a_bug_in_a_session_ends_its_connection_and_nothing_else(bench: Be
     assert bench.driver.is_broken
     bench.driver.stored(0, 1, False)  # nothing of that session is called again
     bench.driver.tick(2.0)
-    assert bench.transport.said.count(("close", "internal", End.AT_ONCE)) == 1
+    assert bench.driver.said.count(("close", "internal", End.AT_ONCE)) == 1
     assert bench.budget.used == 300 * (method != "answered") + 100 * (method not in ("stored", "abandon"))
 
 

@@ -263,7 +263,7 @@ async def test_a_socket_is_not_read_while_messages_of_many_clients_wait_for_a_sl
 ) -> None:
     made = Bench(Echo(), most=READ_AHEAD)
     made.say(b"first")
-    monkeypatch.setattr(made.connection.driver, "arrives", lambda now: False)
+    monkeypatch.setattr(made.connection, "arrives", lambda now: False)
     made.say(b"second")
     assert not made.socket.reading
     await until(lambda: made.socket.reading)

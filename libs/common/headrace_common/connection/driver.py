@@ -1,12 +1,13 @@
 """Drives one session: passes its frames to the publisher and its questions to the service, and their answers back to it.
 
-The driver knows no transport. It connects the session with the budgets, the scheduler, the publisher and the service.
+The driver knows no socket. It connects the session with the budgets, the scheduler, the publisher and the service.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable, Sized
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
@@ -14,7 +15,7 @@ from typing_extensions import override
 
 from headrace_common.connection.deadlines import Lifetime
 from headrace_common.connection.places import Place
-from headrace_common.connection.receiver_state import ReceiverState
+from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.fairness.budget import FEW, Reader
 from headrace_common.fairness.scheduler import Account, Lane, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
@@ -40,43 +41,19 @@ class End(Enum):
     AT_ONCE = "bytes that have not left are lost"
 
 
-class Transport(ABC):
-    """The transport of a driver, as the driver uses it."""
+class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
+    """One session and its access to what all connections share: the base of a connection, which adds its transport. Everything
+    runs in the event loop; nothing here blocks.
+    """
 
-    @abstractmethod
-    def pace(self) -> None:
-        """Asks `Driver.may_read` again: the permission to read may have changed."""
+    unseen: Sized
+    """Input that was received and not given to the session."""
 
-    @abstractmethod
-    def digest(self) -> None:
-        """Parses waiting bytes: the connection has a slice."""
-
-    @abstractmethod
-    def speak(self) -> None:
-        """Writes the session's output, if it has any, and reads its deadline, which may have changed."""
-
-    @abstractmethod
-    def close(self, why: str, end: End = End.SETTLED) -> None:
-        """Stops reading and ends the conversation. `why` is the metric's label. Further calls may only hasten the end."""
-
-
-class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
-    """One session and its access to what all connections share. Everything runs in the event loop; nothing here blocks."""
-
-    def __init__(
-        self,
-        receiver: ReceiverState,
-        peer: Peer,
-        session: S,
-        closed: S,
-        transport: Transport,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, receiver: ReceiverState, peer: Peer, session: S, closed: S) -> None:
         """`closed` replaces the session after its end: frames that wait for Kafka keep none of its buffers."""
         self._receiver = receiver
         self._closed = closed
-        self._transport = transport
-        self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._pump = receiver.publisher.choose()
         self.under_way: dict[Ticket, tuple[int, bool, float]] = {}
         """Of each frame that is neither stored nor abandoned: its bytes, whether it asked to be told, when it arrived."""
@@ -98,16 +75,29 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.turn = receiver.budget.turn
         self.has_stored = self.is_broken = self._asking = False
         self._progress = False  # its input has led to a question since it was looked at last
-        self.life = Lifetime(clock(), receiver.limits.frame_time, receiver.age())
+        self.life = Lifetime(self._loop.time(), receiver.limits.frame_time, receiver.age())
         self.unparsed = 0
-        """Bytes that the transport keeps until they are parsed, as the budgets count them."""
+        """Bytes of `unseen`, as the budgets count them."""
         self.place: Place | None = None
         """Its place among the connections of the service."""
 
-    @property
-    def frames(self) -> int:
-        """Frames that are neither stored nor abandoned."""
-        return len(self.under_way)
+    # The transport
+
+    @abstractmethod
+    def digest(self) -> None:
+        """Parses waiting input: the connection has a slice."""
+
+    @abstractmethod
+    def speak(self) -> None:
+        """Writes the session's output, if it has any, and reads its deadline, which may have changed."""
+
+    @abstractmethod
+    def close(self, why: str, end: End = End.SETTLED) -> None:
+        """Stops reading and ends the conversation. `why` is the metric's label. Further calls may only hasten the end."""
+
+    def is_behind(self) -> bool:
+        """Returns whether the session has not parsed all that was received."""
+        return not self.is_broken and (bool(self.unseen) or self.status.busy)
 
     @property
     def outstanding(self) -> int:
@@ -129,8 +119,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             if partial and (progress or not self.partial_bytes):
                 self.life.frame_begins()
                 receiver.budget.restart(self)
-            if partial != self.partial_bytes:
-                receiver.budget.hold(self, partial)
+            self.hold(partial)
         if self.asks:
             self._charge_waiting(self.status.waiting_bytes)
             self.ask()
@@ -190,7 +179,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         # A session keeps its error, whose traceback keeps all that was being read: a cycle, some 60 MB after a bomb, for which
         # the collector might not come for hours.
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        self._transport.close(FAULT)
+        self.close(FAULT)
 
     def guard(self, work: Callable[[], object]) -> None:
         """Does `work` with the session. If it raises, a bug in Headrace, only this connection ends."""
@@ -204,7 +193,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._receiver.log.exception("the session failed", peer=self.peer.address)
         self.is_broken = True
         self._forget_session()
-        self._transport.close("internal", End.AT_ONCE)
+        self.close("internal", End.AT_ONCE)
 
     # From the publisher
 
@@ -221,11 +210,11 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
             receiver, self.has_stored = self._receiver, True
             receiver.budget.release(self, size)
             metrics = receiver.metrics
-            metrics.ack_seconds.observe(self._clock() - arrived)
+            metrics.ack_seconds.observe(self._loop.time() - arrived)
             counter = metrics.events_acknowledgeable if acknowledged else metrics.events_unacknowledgeable
             counter.inc(stored)
         try:
-            self._transport.speak()
+            self.speak()
         except Exception:
             self.fail()
 
@@ -236,7 +225,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._receiver.budget.release(self, self.under_way.pop(ticket)[0])
         if self.session is not self._closed:
             self._receiver.log.warning("frame abandoned", peer=self.peer.address, problem=str(error))
-            self._transport.close(ABANDONED, End.UNSETTLED)
+            self.close(ABANDONED, End.UNSETTLED)
 
     # From the service
 
@@ -244,18 +233,18 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     def answered(self, ticket: Ticket, answer: object) -> None:
         self._receiver.budget.release(self, self._questions.pop(ticket))
         if self.session is not self._closed:
-            self.guard(lambda: self.take(lambda: self.session.answered(ticket, answer), self._clock()))
-            self.guard(self._transport.speak)
+            self.guard(lambda: self.take(lambda: self.session.answered(ticket, answer), self._loop.time()))
+            self.guard(self.speak)
 
     @override
     def end(self, why: str) -> None:
         if self.session is not self._closed:
-            self.guard(lambda: self._transport.close(why))
+            self.guard(lambda: self.close(why))
 
     def tick(self, now: float) -> None:
         """Tells the session the time; it may then hand out frames."""
         if self.session is not self._closed:
-            self.guard(lambda: self.take(lambda: self.session.tick(now), self._clock()))
+            self.guard(lambda: self.take(lambda: self.session.tick(now), self._loop.time()))
 
     # Scheduler and budgets
 
@@ -267,35 +256,21 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
     @override
     def work(self, until: float) -> None:
         scheduler = self._receiver.scheduler
-        self._transport.digest()
+        self.digest()
         if scheduler.lane is Lane.LONG:  # whatever `lane` says now: more bytes may have come since it asked
             scheduler.charge(self.account, done=True)
-
-    @override
-    def pace(self) -> None:
-        self._transport.pace()
 
     def hold(self, partial_bytes: int) -> None:
         """Counts the `partial_bytes` that session and transport hold of frames that are not handed out yet."""
         if partial_bytes != self.partial_bytes:
             self._receiver.budget.hold(self, partial_bytes)
 
-    def may_digest(self) -> bool:
-        """Returns whether the session may parse more of the received bytes."""
-        return self._receiver.budget.may_digest(self)
-
-    def ask_slice(self) -> None:
-        """Asks for a slice, in which the scheduler calls `Transport.digest`: bytes wait to be parsed."""
-        self._receiver.scheduler.ask(self)
-
-    def may_read(self, waiting: int | None) -> bool:
-        """Returns whether the transport may read. `waiting`: bytes that it keeps until they are parsed; None if nothing is to
-        parse.
-
-        With `waiting` given, this also asks for a slice.
+    def may_read(self, waiting: int) -> bool:
+        """Returns whether the transport may read. If something is to be parsed, this also asks for a slice. `waiting`: bytes that
+        were received and are not parsed.
         """
         budget = self._receiver.budget
-        if waiting is None:
+        if not self.is_behind():
             return budget.may_read(self)
         if not budget.may_digest(self):
             return False
@@ -310,10 +285,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self._retained_bytes = self.session.status().partial_bytes
         self._receiver.budget.charge(self, self._retained_bytes)
         self.hold(0)
-
-    def forget_input(self) -> None:
-        """Stops to count unfinished input against the budgets."""
-        self._receiver.budget.forget(self)
 
     def retire(self) -> None:
         """Ends the session and frees what it holds. Its frames may still wait for Kafka."""
@@ -330,8 +301,12 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Generic[S]):
         self.session = self._closed
         self.status = self._closed.status()
 
-    def leave(self) -> None:
-        """Leaves budget and scheduler: the connection is gone and parses nothing more. Call it once."""
+    def leave(self, why: str, *, counted: bool = True) -> None:
+        """Leaves all that is shared: the connection is gone and parses nothing more. Call it once, as `ReceiverState.left`."""
+        receiver = self._receiver
         self.retire()
-        self._receiver.budget.forget(self)
-        self._receiver.scheduler.withdraw(self)
+        receiver.budget.forget(self)
+        receiver.scheduler.withdraw(self)
+        if self.place is not None:
+            receiver.places.give_back(self.place)
+        receiver.left(self, self.peer, why, counted=counted)

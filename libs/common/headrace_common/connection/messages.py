@@ -15,8 +15,8 @@ from typing import Final
 
 from typing_extensions import override
 
-from headrace_common.connection.driver import OF_ONE_CLIENT, Driver, End, Transport
-from headrace_common.connection.receiver_state import ReceiverState, Stoppable
+from headrace_common.connection.driver import OF_ONE_CLIENT, Driver, End
+from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.connection.timer import LazyTimer
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
@@ -40,7 +40,7 @@ class MessageSocket(ABC):
         """Resumes or stops reading. While it is stopped, messages stay in the socket's own buffers."""
 
 
-class MessageConnection(Transport, Stoppable):
+class MessageConnection(Driver[MessageSession]):
     """A message socket and its session. Create it after the publisher has started."""
 
     def __init__(
@@ -50,17 +50,14 @@ class MessageConnection(Transport, Stoppable):
         or messages that are no frames yet, wait and Kafka stores some: messages already read are served in order of arrival, but
         the socket takes its clients in turn.
         """
-        self._receiver = receiver
+        super().__init__(receiver, peer, session, MessageSession())
         self._socket = socket
-        self._loop = asyncio.get_running_loop()
-        self.driver: Driver[MessageSession] = Driver(receiver, peer, session, MessageSession(), self, self._loop.time)
-        self._unseen: deque[Message] = deque()  # read, not given to the session
+        self.unseen: deque[Message] = deque()
         self._reading = True
         self._why: str | None = None  # why it closes, once it does
-        self._input_over = False  # it closes, and the session has all that was read
         self._most = most
         self._frames = 0  # when `speak` was called last
-        self._progress = -inf  # when Kafka had stored some, or the first of those that wait had come
+        self._stored_at = -inf  # when Kafka had stored some, or the first of those that wait had come
         self._ahead = False  # it is not read, because of `most`
         self._timer = LazyTimer(self._due, self._tick)
         self.closed = asyncio.Event()
@@ -80,63 +77,49 @@ class MessageConnection(Transport, Stoppable):
         if self._why is not None or self.closed.is_set():
             return
         # Earlier ones wait, or much came in this turn of the loop.
-        if self.is_behind() or not self.driver.arrives(self._loop.time()):
-            self._unseen.extend(messages)
-            self.driver.unparsed += size
-            self.driver.hold(self.driver.partial_bytes + size)
+        waits = self.is_behind() or not self.arrives(self._loop.time())
+        self.unseen.extend(messages)
+        self.unparsed += size
+        if waits:
+            self.hold(self.partial_bytes + size)
             self.pace()
         else:
-            self.driver.guard(lambda: self._give(messages))
+            self.guard(self._parse)
 
-    def _give(self, messages: Sequence[Message], until: float = inf) -> None:
-        self.driver.take(lambda: self._receive(messages, until), self._loop.time())
+    def _parse(self, until: float = inf) -> None:
+        self.take(lambda: self._receive(until), self._loop.time())
         self.speak()
         self.pace()
 
-    def _receive(self, messages: Sequence[Message], until: float) -> None:
-        """Gives the session the first message and, until the time `until`, the next ones. The rest waits."""
-        session, now_ms = self.driver.session, time.time_ns() // 1_000_000
-        for index, message in enumerate(messages):
-            if index and (session.status().busy or (until < inf and self._loop.time() >= until)):
-                later = messages[index:]
-                self._unseen.extendleft(reversed(later))
-                self.driver.unparsed += sum([each.size for each in later])
-                return
+    def _receive(self, until: float) -> None:
+        """Gives the session the first message that waits and, until the time `until`, the next ones."""
+        session, now_ms = self.session, time.time_ns() // 1_000_000
+        if self.status.busy:
+            session.receive(Message(()), now_ms)
+            return
+        for _ in range(min(TOGETHER, len(self.unseen))):
+            message = self.unseen.popleft()
+            self.unparsed -= message.size
             session.receive(message, now_ms)
-
-    def is_behind(self) -> bool:
-        """Returns whether the session has not been given all that was received."""
-        return not self.driver.is_broken and (bool(self._unseen) or self.driver.status.busy)
+            if session.status().busy or (until < inf and self._loop.time() >= until):
+                return
 
     @override
     def digest(self) -> None:
-        closing = self._why is not None
-        if self.is_behind() and (closing or self.driver.may_digest()):
-            self.driver.guard(self._digest_some)
+        closing, until, budget = self._why is not None, self._receiver.scheduler.until, self._receiver.budget
+        while self.is_behind() and (closing or budget.may_digest(self)):
+            self.guard(lambda: self._parse(until))
+            if self._loop.time() >= until:
+                break
         if closing:
-            self.driver.guard(self._end_input)
+            self.guard(self._end_input)
         else:
             self.pace()
-
-    def _digest_some(self) -> None:
-        """Parses at least one message, and more until the slice is over."""
-        until = self._receiver.scheduler.until
-        self._digest_few(until)
-        while self.is_behind() and self._loop.time() < until and (self._why is not None or self.driver.may_digest()):
-            self._digest_few(until)
-
-    def _digest_few(self, until: float) -> None:
-        if self.driver.status.busy or not self._unseen:
-            self._give([Message(())])
-            return
-        messages = [self._unseen.popleft() for _ in range(min(TOGETHER, len(self._unseen)))]
-        self.driver.unparsed -= sum([message.size for message in messages])
-        self._give(messages, until)
 
     @override
     def pace(self) -> None:
         if self._why is None and not self.closed.is_set():
-            allowed = self.driver.may_read(self.driver.unparsed if self.is_behind() else None)
+            allowed = self.may_read(self.unparsed)
             self._ahead = allowed and self._most < inf and self._is_ahead()
             if self._ahead:
                 allowed = False
@@ -148,16 +131,16 @@ class MessageConnection(Transport, Stoppable):
             self._socket.read(allowed)
 
     def _is_ahead(self) -> bool:
-        full = bool(self._unseen) or self.driver.pending >= self._most
-        return full and self._loop.time() < self._progress + STALL
+        full = bool(self.unseen) or self.pending >= self._most
+        return full and self._loop.time() < self._stored_at + STALL
 
     @override
     def speak(self) -> None:
         if self._most < inf:
             self._look_at_progress()
-        while (reply := self.driver.session.outgoing()) is not None:
+        while (reply := self.session.outgoing()) is not None:
             self._socket.send(reply)
-        if self._input_over and not self.driver.outstanding:
+        if self._input_over and not self.outstanding:
             self._close()
         else:
             self._timer.schedule()
@@ -165,17 +148,17 @@ class MessageConnection(Transport, Stoppable):
                 self.pace()
 
     def _look_at_progress(self) -> None:
-        if self.driver.frames < self._frames or not self._frames:
-            self._progress = self._loop.time()
-        self._frames = self.driver.frames
+        if len(self.under_way) < self._frames or not self._frames:
+            self._stored_at = self._loop.time()
+        self._frames = len(self.under_way)
 
     def _due(self) -> float:
-        due = self.driver.session.deadline()
-        return min(inf if due is None else due, self._progress + STALL if self._ahead else inf)
+        due = self.session.deadline()
+        return min(inf if due is None else due, self._stored_at + STALL if self._ahead else inf)
 
     def _tick(self, now: float) -> None:
-        self.driver.tick(now)
-        self.driver.guard(self.speak)
+        self.tick(now)
+        self.guard(self.speak)
 
     @override
     def close(self, why: str, end: End = End.SETTLED) -> None:
@@ -183,7 +166,7 @@ class MessageConnection(Transport, Stoppable):
             self._why = why
             self._close()
         elif why in OF_ONE_CLIENT:  # it gets no answer
-            self.driver.guard(self.speak)
+            self.guard(self.speak)
         elif self._why is None and not self.closed.is_set():
             self._why = why
             self.pace()
@@ -192,13 +175,12 @@ class MessageConnection(Transport, Stoppable):
     def _end_input(self) -> None:
         """Ends the input once the session has all that was read, since it may never be sent again."""
         if self.is_behind():
-            self.driver.ask_slice()
+            self._receiver.scheduler.ask(self)
         elif not self._input_over and not self.closed.is_set():
-            self.driver.tick(self._loop.time())  # what the session has gathered is handed out
-            self._input_over = True
-            self.driver.stop_reading()
-            self.driver.forget_input()
-            self.driver.guard(self.speak)
+            self.tick(self._loop.time())  # what the session has gathered is handed out
+            self.stop_reading()
+            self._receiver.budget.forget(self)
+            self.guard(self.speak)
 
     @override
     def stop(self) -> None:
@@ -206,10 +188,9 @@ class MessageConnection(Transport, Stoppable):
 
     @override
     def cut(self) -> int:
-        frames = self.driver.frames
         self._why = self._why or "drain"
         self._close()
-        return frames
+        return len(self.under_way)
 
     def _close(self) -> None:
         if self.closed.is_set():
@@ -217,5 +198,4 @@ class MessageConnection(Transport, Stoppable):
         self.closed.set()
         self._timer.stop()
         self._socket.read(False)
-        self.driver.leave()
-        self._receiver.left(self, self.driver.peer, self._why or "drain", counted=self.driver.is_broken)
+        self.leave(self._why or "drain", counted=self.is_broken)

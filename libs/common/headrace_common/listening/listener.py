@@ -182,7 +182,7 @@ class Listener(Endpoint):
             address = arrival.address
             peer = Peer(address.address, address.port, subject or address.address, certified=bool(subject))
             made = TcpConnection(receiver, peer, self._new_session(peer))
-            made.driver.place, arrival.connection = arrival, made
+            made.place, arrival.connection = arrival, made
             return made
 
         try:
