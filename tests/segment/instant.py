@@ -25,7 +25,6 @@ from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.reading import Gathering
 from headrace_segment.wire import messages as today
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.layout import Table
@@ -93,11 +92,8 @@ class InstantStore:
         return True
 
     def content(self, segment: str, start: int = 0, length: int = 1 << 30) -> bytes:
-        gathering = Gathering(segment, self.fold.segments[segment], start, length)
-        while not gathering.done:
-            key, record = self.log[gathering.next_log_offset]
-            gathering.take(gathering.next_log_offset, key, record.encode())
-        return gathering.data
+        blocks = [each.data for key, each in self.log if key.decode() == segment and isinstance(each, records.Block)]
+        return b"".join(blocks)[start : start + length]
 
     def answer(self, question: Any, caller: Hears | None = None) -> object:
         caller = caller or self.caller

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_segment.appending import Appending, Question
+from headrace_segment.appending import Appending, Asks
 from headrace_segment.questions import (
     AppendBlock,
     Appended,
@@ -18,11 +19,9 @@ from headrace_segment.questions import (
     Refusal,
     Refused,
 )
-from headrace_segment.store import checkpoint as checkpoints
-from headrace_segment.store import state
-from headrace_segment.store.checkpoint import checkpoint
+from headrace_segment.replica.reading import Gathering
+from headrace_segment.store import fold as folds
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.reading import Gathering
 from headrace_segment.store.records import (
     LAST_EPOCH,
     Block,
@@ -63,37 +62,32 @@ class Bench:
         self.fold.apply(0, "", CLAIM, 0)
         self.log += self.batch
         self.callers = Hears("one"), Hears("other")
-        self.levels: dict[tuple[str, bytes], int] = {}
-        self.steps: dict[tuple[str, bytes], int] = {}
-        """By which a level rises for each byte: event numbers may skip."""
+        self.levels: dict[tuple[str, bytes, Hears], int] = {}
+        """As a connection knows them."""
         self.tickets = itertools.count()
 
     def ask(self, step: Step) -> None:
-        """A question that often can be done."""
+        """A question that often can be done. A connection that holds a writer goes on from its level, as its session does."""
         what, name_at, writer_at, odd, size = step
         name, writer, ticket = NAMES[name_at], (W, V)[writer_at], next(self.tickets)
-        there = self.model.segments.get(name)
-        level = self.levels.get((name, writer), 0)
-        question: Question
+        caller = self.callers[odd == 5]
+        question: Asks
         if what < 4:
             question = CreateSegment(ticket, name)
         elif what < 8:
-            question = OpenSession(ticket, name, writer, Numbering((odd == 6) ^ writer_at))
+            question = OpenSession(ticket, name, writer, Numbering(writer_at))
         else:
-            before = max(level + [0, 0, 0, 0, 0, 5, -3][odd], -(1 << 63))
-            size += 1
-            after = before + size * self.steps.get((name, writer), 1)
+            before, size, step_by = self.levels.get((name, writer, caller), 0), size + 1, 1 + writer_at
+            after = before + size * step_by
             question = AppendBlock(ticket, name, Block(writer, before, after, bytes([ticket % 256]) * size))
-            self.levels[name, writer] = after  # the next block does not wait for this one
-        caller = self.callers[odd == 5]
+            self.levels[name, writer, caller] = after  # the next block does not wait for this one
         self.appending.ask(question, caller)
         if what == 20 or isinstance(question, OpenSession):
             self.settle()
         if isinstance(question, OpenSession) and isinstance(caller.answer, Opened):
-            numbers = there.levels if (there := self.model.segments.get(name)) else {}
-            assert caller.answer.level == numbers.get(writer, question.numbering.first)
-            self.levels[name, writer] = caller.answer.level
-            self.steps[name, writer] = 1 + question.numbering
+            there = self.model.segments[name].levels
+            assert caller.answer.level == there.get(writer, question.numbering.first)
+            self.levels[name, writer, caller] = caller.answer.level
 
     def settle(self) -> None:
         while self.appending:
@@ -107,7 +101,7 @@ class Bench:
     def checkpoint(self, parts: int | None = None) -> int:
         """Returns its offset."""
         begin = self.fold.next_offset
-        for part in [*checkpoint(self.fold)][:parts]:
+        for part in [*self.fold.checkpoint()][:parts]:
             self.log.append((b"", part.encode()))
             self.fold.apply(self.fold.next_offset, "", part, 0)
         return begin
@@ -121,18 +115,20 @@ class Bench:
 
 def gathered(log: list[tuple[bytes, bytes]], fold: Fold, name: str, offset: int, length: int) -> bytes:
     """Reads from where the index says."""
+    if offset == fold.segments[name].length:
+        return b""
     gathering = Gathering(name, fold.segments[name], offset, length)
-    while not gathering.done:
-        at = gathering.next_log_offset
-        assert at >= fold.needed_from()
-        gathering.take(at, *log[at])
+    assert gathering.log_offset >= fold.needed_from()
+    for at in itertools.count(gathering.log_offset):
+        if gathering.take(SimpleNamespace(offset=at, key=log[at][0], value=log[at][1])):
+            break
     return gathering.data
 
 
 def begun(fold: Fold) -> Fold:
     """One that begins with the checkpoint of another."""
     other = Fold(fold.next_offset)
-    for part in checkpoint(fold):
+    for part in fold.checkpoint():
         other.apply(other.next_offset, "", part, 0)
     return other
 
@@ -140,9 +136,9 @@ def begun(fold: Fold) -> Fold:
 @pytest.fixture(autouse=True)
 def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that leaves out most blocks, and checkpoints in many parts, even in short histories."""
-    monkeypatch.setattr(checkpoints, "PART_BYTES", 20)
-    monkeypatch.setattr(state, "SEGMENT_STEP", 90)
-    monkeypatch.setattr(state, "LOG_STEP", 9)
+    monkeypatch.setattr(folds, "PART_BYTES", 20)
+    monkeypatch.setattr(folds, "SEGMENT_STEP", 90)
+    monkeypatch.setattr(folds, "LOG_STEP", 9)
 
 
 @settings(max_examples=examples(10_000))
@@ -164,7 +160,7 @@ def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
         record, start = decode(value)
         assert record.encode(start) == value
         other.apply(other.next_offset, segment_of(key), record, 0)
-    assert [*checkpoint(other)] == [*checkpoint(fold)]
+    assert [*other.checkpoint()] == [*fold.checkpoint()]
     assert fold.segments.keys() == model.segments.keys()
     for name, there in model.segments.items():
         segment = fold.segments[name]
@@ -199,19 +195,6 @@ def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> N
     assert old.takes()[1:] == ["taken_over", (1, Appended(3, 3)), (1, Refused(Refusal.SESSION))]
     assert new.answer == Opened(3)
     assert store.content("a") == b"one"
-
-
-@pytest.mark.parametrize(("before", "stored"), [(0, b"one"), (3, b"onexyz"), (5, None)])
-def test_blocks_by_their_levels(before: int, stored: bytes | None) -> None:
-    store = InstantStore()
-    asked(store, OpenSession(1, "a", W, Numbering.BYTES))
-    asked(store, block(0, b"one"))
-    answer = asked(store, block(before, b"xyz"))
-    if stored is None:
-        assert answer == Refused(Refusal.GAP)
-    else:
-        assert answer == Appended(before + 3, len(stored))
-        assert store.content("a") == stored
 
 
 def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim() -> None:

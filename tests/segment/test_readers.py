@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import structlog
 from headrace_segment.questions import BytesRead, ReadBytes
-from headrace_segment.replica.readers import SHARE, Readers
+from headrace_segment.replica.reading import SHARE, Readers, RecentBlocks
 from headrace_segment.settings import SegmentSettings
-from headrace_segment.store.reading import RecentBlocks
-from headrace_segment.store.state import Segment
+from headrace_segment.store.fold import Fold, Segment
+from headrace_segment.store.records import Block
 
 from tests.driving import traced
 from tests.segment.instant import Hears
+from tests.segment.recorded import W1
 
 MIB = 1 << 20
 
@@ -25,14 +25,15 @@ class Bench:
     """A segment of 4 MiB, all of which is in memory."""
 
     def __init__(self) -> None:
-        live = asyncio.Event()
-        live.set()
-        self.segment = Segment(length=4 * MIB)
-        owner: Any = SimpleNamespace(live=live, fold=SimpleNamespace(segments={"s": self.segment}), recent=self)
-        self.readers = Readers(cast("Any", None), owner, SegmentSettings(), structlog.get_logger())
+        self.readers = Readers(cast("Any", None), SegmentSettings(), structlog.get_logger())
+        fold = Fold()
+        self.segment = fold.segments["s"] = Segment()
+        self.readers.owns(fold)
+        self.grows(4 * MIB)
 
-    def read(self, segment: str, offset: int, length: int) -> bytes:
-        return bytes(min(length, self.segment.length - offset))
+    def grows(self, size: int) -> None:
+        self.readers.stored([("s", self.segment.length, Block(W1, 0, size, bytes(size)))])
+        self.segment.length += size
 
     async def asks(self, caller: Hears, offset: int = 0, length: int = 2 * MIB) -> list[int]:
         """How many bytes the caller has heard by then, reply by reply."""
@@ -76,8 +77,7 @@ async def test_a_read_at_the_end_holds_nothing_and_hears_what_comes() -> None:
     assert await bench.asks(caller, offset=4 * MIB) == []
     assert await bench.asks(caller, length=100) == [100]
     bench.readers.left(caller)
-    bench.segment.length += 9
-    bench.readers.heard({"s"})
+    bench.grows(9)
     assert await bench.hears(caller) == [9]
 
 
@@ -94,7 +94,7 @@ async def test_who_ends_while_it_waits_gives_all_back() -> None:
     await asyncio.sleep(0.01)
     bench.readers.left(caller)
     assert bench.readers.used == 0
-    assert (bench.readers._connections, dict(bench.readers._at_end)) == ({}, {})
+    assert bench.readers._connections == {}
 
 
 # The newest blocks

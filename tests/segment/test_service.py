@@ -125,7 +125,7 @@ async def test_it_is_not_ready_on_topics_that_would_lose_segments(
     service = start.make(own_segments)
     async with altered(own_segments, own_segments.segments_topic, retention_ms=60_000):
         service.spawn()
-        await until(lambda: service.lines("the topic of segments cannot be used"), "it says what is wrong")
+        await until(lambda: service.lines("segments not served"), "it says what is wrong")
         service.ops = service.lines("starting")[-1]["ops"]
         status, text = await service.get("/readyz")
         assert status == 503

@@ -198,13 +198,6 @@ def test_create_append_and_read_in_one_breath() -> None:
 # What ends a conversation
 
 
-def test_a_writer_of_the_original_dialect() -> None:
-    store, talk = created()
-    store.append("a", records.Block(W1, 0, 8, bytes(8)))
-    assert talk.says(setup()) == []
-    assert "count something else" in str(talk.outcome.error)
-
-
 @pytest.mark.parametrize(
     ("data", "words"),
     [

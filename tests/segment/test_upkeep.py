@@ -7,11 +7,10 @@ from typing import Any, cast
 
 import pytest
 import structlog
-from headrace_common.kafka.client import Topic
-from headrace_common.operations.settings import MIB
+from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import CreateSegment, OutcomeUnknown
 from headrace_segment.replica.owner import Owner, UnreadableError
-from headrace_segment.replica.segments import Segments
 from headrace_segment.settings import SegmentSettings
 from headrace_segment.store.records import Create
 
@@ -26,10 +25,10 @@ def owner(starts: list[int]) -> Owner:
             if take(SimpleNamespace(offset=at, value=Create().encode(starts[at]))):
                 break
 
-    reader: Any = SimpleNamespace(read=read)
-    nothing: Any = None
-    log = structlog.get_logger()
-    return Owner(SegmentSettings(), Topic("segments", 1, MIB), reader, nothing, nothing, nothing, log)
+    runtime: Any = SimpleNamespace(settings=SegmentSettings(), log=structlog.get_logger())
+    made = Owner(runtime, SegmentMetrics(ReceiverMetrics()))
+    made._reader = cast("Any", SimpleNamespace(read=read))
+    return made
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,6 @@ async def test_where_the_log_is_read_from(starts: list[int], first: int, found: 
 
 
 async def test_who_asks_a_process_that_does_not_own_the_segments_ends_and_comes_again() -> None:
-    caller, segments = Hears(), Segments(cast("Any", SimpleNamespace(settings=SegmentSettings())), cast("Any", None))
-    segments._owner = owner([])
-    segments.ask(CreateSegment(1, "s"), caller)
+    caller = Hears()
+    owner([]).ask(CreateSegment(1, "s"), caller)
     assert caller.takes() == ["log", (1, OutcomeUnknown())]

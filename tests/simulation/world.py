@@ -25,8 +25,8 @@ from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import topics
 from headrace_common.publishing.pump import LOOK
 from headrace_common.service import service as services
-from headrace_segment.replica import log_reader, owner
-from headrace_segment.store import checkpoint, fold
+from headrace_segment.replica import owner, reading
+from headrace_segment.store import fold
 
 from tests.constants import constants, parted
 from tests.simulation import devices, libzmq, producers, secured
@@ -306,9 +306,9 @@ class World:
             (sockets, "address_of", lambda _: "simulated"),
             *(secured.IN_PLACE if self.scenario.secured else ()),
             (asyncio.Event, "__hash__", numbered),
-            (log_reader, "make_consumer", self.consumer),
+            (reading, "make_consumer", self.consumer),
             (owner, "CUT_LOOK", 1.0),
-            (checkpoint, "PART_BYTES", 1),
+            (fold, "PART_BYTES", 1),
             (owner, "LAST_EPOCH", LAST_EPOCH),
             (fold, "LAST_EPOCH", LAST_EPOCH),
             (owner, "AIOKafkaAdminClient", lambda **_: SimulatedAdmin(self.broker)),

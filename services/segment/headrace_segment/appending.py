@@ -5,6 +5,9 @@ A question is judged when it comes, by what is stored or on its way. `fill` lays
 
 To set up a writer, or to create a segment that is there already, stores the owner's claim again: if that is stored, no other
 process has become the owner meanwhile, and the answer is true. So the level of a writer never goes back.
+
+One connection at a time holds a writer: that which has set it up last. It alone appends, and asks block after block from the
+level that it was told: so each begins where the one before it ends.
 """
 
 from __future__ import annotations
@@ -29,17 +32,17 @@ from headrace_segment.questions import (
 from headrace_segment.store.fold import Fold
 from headrace_segment.store.records import Block, Claim, Create, Numbering
 
-Question = OpenSession | AppendBlock | CreateSegment
+Asks = OpenSession | AppendBlock | CreateSegment
 
 
 @dataclass(slots=True)  # not frozen: one for each block
 class _Asked:
     """A question, or a claim of the owner's own. `caller`: None if it waits for no answer (any more)."""
 
-    record: Claim | Block | Create | None
-    """None: there is only an answer."""
+    question: Asks | None = None
     caller: Caller | None = None
-    question: Question | None = None
+    record: Claim | Block | Create | None = None
+    """None: there is only an answer."""
     refusal: Refusal | None = None
 
     @property
@@ -53,14 +56,6 @@ class _Asked:
             caller.answered(self.question.ticket, answer)
 
 
-@dataclass(slots=True)
-class _Session:
-    """The connection that a writer has set up last. Blocks that come on others are refused. `level`: behind all that it asked."""
-
-    caller: Caller
-    level: int | None = None
-
-
 class Appending:
     """Judges by `fold`, which changes here only. `segments`, `writers`: the most of the log, and of one segment."""
 
@@ -70,8 +65,8 @@ class Appending:
         self._most_writers = writers
         self._waiting: deque[_Asked] = deque()
         self._under_way: list[_Asked] = []
-        self._sessions: dict[tuple[str, bytes], _Session] = {}
-        self._by_caller: dict[Caller, set[tuple[str, bytes]]] = {}
+        self._holders: dict[tuple[str, bytes], Caller] = {}
+        self._held: dict[Caller, set[tuple[str, bytes]]] = {}
         self._creating: set[str] = set()
 
     def __bool__(self) -> bool:
@@ -80,50 +75,41 @@ class Appending:
 
     def holds(self, segment: str, writer: bytes) -> bool:
         """Returns whether a connection has set up the writer."""
-        return (segment, writer) in self._sessions
+        return (segment, writer) in self._holders
 
     def put(self, claim: Claim) -> None:
         """Queues a claim of the owner's own."""
-        self._waiting.append(_Asked(claim))
+        self._waiting.append(_Asked(record=claim))
 
-    def ask(self, question: Question, caller: Caller) -> None:
+    def ask(self, question: Asks, caller: Caller) -> None:
         """Judges a question, and queues its record or its answer."""
-        asked = _Asked(None, caller, question)
+        asked, name = _Asked(question, caller), question.segment
         self._waiting.append(asked)
         if isinstance(question, AppendBlock):
-            self._judge(asked, question.block, self._sessions.get((question.segment, question.block.writer)))
-            return
-        asked.record = self.fold.claim
-        if question.segment not in self.fold.segments and question.segment not in self._creating:
-            if isinstance(question, CreateSegment) or question.numbering is Numbering.BYTES:
-                if len(self.fold.segments) + len(self._creating) >= self._most_segments:
-                    asked.record, asked.refusal = None, Refusal.SEGMENTS
-                else:
-                    asked.record = Create()
-                    self._creating.add(question.segment)
-        elif isinstance(question, CreateSegment):
-            asked.refusal = Refusal.EXISTS
-        if isinstance(question, OpenSession):
-            self._take_over(question, caller)
-
-    @staticmethod
-    def _judge(asked: _Asked, block: Block, session: _Session | None) -> None:
-        if session is None or session.caller is not asked.caller or session.level is None:
-            asked.refusal = Refusal.SESSION
-        elif block.after > session.level:  # else it is stored, or on its way
-            if block.before != session.level:
-                asked.refusal = Refusal.GAP
+            if self._holders.get((name, question.block.writer)) is caller:
+                asked.record = question.block
             else:
-                session.level = block.after
-                asked.record = block
+                asked.refusal = Refusal.SESSION
+            return
+        if name in self.fold.segments or name in self._creating:
+            asked.record = self.fold.claim
+            asked.refusal = Refusal.EXISTS if isinstance(question, CreateSegment) else None
+        elif isinstance(question, OpenSession) and question.numbering is Numbering.EVENTS:
+            asked.record = self.fold.claim
+        elif len(self.fold.segments) + len(self._creating) >= self._most_segments:
+            asked.refusal = Refusal.SEGMENTS
+        else:
+            asked.record = Create()
+            self._creating.add(name)
+        if isinstance(question, OpenSession):
+            self._take_over((name, question.writer), caller)
 
-    def _take_over(self, question: OpenSession, caller: Caller) -> None:
+    def _take_over(self, key: tuple[str, bytes], caller: Caller) -> None:
         """Gives the writer to this connection. If another one has set it up, that one ends."""
-        key = question.segment, question.writer
-        former, self._sessions[key] = self._sessions.get(key), _Session(caller)
-        self._by_caller.setdefault(caller, set()).add(key)
-        if former is not None and former.caller is not caller:
-            former.caller.end("taken_over")
+        former, self._holders[key] = self._holders.get(key, caller), caller
+        self._held.setdefault(caller, set()).add(key)
+        if former is not caller:
+            former.end("taken_over")
 
     def fill(self, add: Callable[[bytes, Claim | Block | Create], bool]) -> int:
         """Takes what waits into a batch until `add` refuses a record. Returns the number of its records. Not while one is under
@@ -170,33 +156,23 @@ class Appending:
         return self._opened(question, asked.caller) if isinstance(question, OpenSession) else Created()
 
     def _opened(self, question: OpenSession, caller: Caller | None) -> Opened | Refused:
-        """Begins the writer's session at its level, unless it was taken over meanwhile."""
-        session = self._sessions.get((question.segment, question.writer))
-        if session is None or session.caller is not caller:
+        """Tells the writer's level, unless it was taken over meanwhile."""
+        key = question.segment, question.writer
+        if caller is None or self._holders.get(key) is not caller:
             return Refused(Refusal.SESSION)
-        segment, refusal = self.fold.segments.get(question.segment), None
+        segment = self.fold.segments.get(question.segment)
         writer = segment.writers.get(question.writer) if segment else None
-        if segment is None:
-            refusal = Refusal.NO_SEGMENT
-        elif writer is None and len(segment.writers) >= self._most_writers:
-            refusal = Refusal.WRITERS
-        elif writer is not None and writer.numbering is not question.numbering:
-            refusal = Refusal.NUMBERING
-        if refusal is not None:
-            del self._sessions[question.segment, question.writer]
-            return Refused(refusal)
-        session.level = writer.level if writer else question.numbering.first
-        return Opened(session.level)
+        if segment is not None and (writer is not None or len(segment.writers) < self._most_writers):
+            return Opened(writer.level if writer else question.numbering.first)
+        del self._holders[key]
+        return Refused(Refusal.NO_SEGMENT if segment is None else Refusal.WRITERS)
 
     def lost(self, why: str) -> None:
         """Ends all conversations that wait, or have set up a writer. What is under way may be stored, by what is known here."""
         asked = [*self._under_way, *self._waiting]
-        callers = {**self._by_caller, **{each.caller: None for each in asked if each.caller is not None}}
-        self._waiting.clear()
-        self._under_way.clear()
-        self._sessions.clear()
-        self._by_caller.clear()
-        self._creating.clear()
+        callers = {**self._held, **{each.caller: None for each in asked if each.caller is not None}}
+        for kept in (self._waiting, self._under_way, self._holders, self._held, self._creating):
+            kept.clear()
         for caller in callers:
             caller.end(why)
         for each in asked:
@@ -211,6 +187,6 @@ class Appending:
         self._waiting = deque(
             each for each in self._waiting if each.caller or each.question is None or isinstance(each.record, Create)
         )
-        for key in self._by_caller.pop(caller, ()):
-            if key in self._sessions and self._sessions[key].caller is caller:
-                del self._sessions[key]
+        for key in self._held.pop(caller, ()):
+            if self._holders.get(key) is caller:
+                del self._holders[key]

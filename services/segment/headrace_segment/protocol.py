@@ -21,7 +21,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     from headrace_common.service.parts import Parts
     from headrace_common.service.service import stream_listeners
 
-    from headrace_segment.replica.segments import Segments
+    from headrace_segment.replica.owner import Owner
     from headrace_segment.session.conversation import SegmentSession
 
     settings, metrics = runtime.settings, SegmentMetrics(runtime.metrics)
@@ -29,8 +29,8 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
     def session(peer: Peer) -> ByteSession:
         return SegmentSession(peer, settings.limits, settings.segment)
 
-    segments = Segments(runtime, metrics)
-    return Parts(stream_listeners(runtime, PORT, session), segments, segments, segments.topics)
+    owner = Owner(runtime, metrics)
+    return Parts(stream_listeners(runtime, PORT, session), owner, owner, (settings.kafka.segments_topic,))
 
 
 def topics(kafka: KafkaSettings, wanted: TopicSettings) -> list[TopicPlan]:

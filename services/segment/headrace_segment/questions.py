@@ -84,9 +84,7 @@ class Refusal(Enum):
     NO_SEGMENT = "there is no such segment"
     EXISTS = "the segment is there already"
     SESSION = "another connection has set up the writer"
-    NUMBERING = "the writer's levels count something else"
     TRUNCATED = "the segment does not have these bytes"
-    GAP = "it does not begin at its writer's level"
     SEGMENTS = "SEGMENT__SEGMENTS"
     WRITERS = "SEGMENT__WRITERS"
 

@@ -1,4 +1,4 @@
-"""Owns the log of segments, or stands by.
+"""Owns the log of segments, or stands by; and serves the clients of this process while it owns.
 
 There is no agreement between processes but the log. Who starts claims the ownership, and the former owner stands by. Who stands
 by reads the log, and claims when its owner has resigned there, or has given no sign of life for `SILENCE` seconds. A claim has a
@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,19 +20,21 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.client import Topic, client_arguments, explain
+from headrace_common.kafka.client import Topic, client_arguments, describe, explain
 from headrace_common.kafka.producer import LOST_US, Producer
 from headrace_common.kafka.record_batch import UNLIMITED, KeyedBatch
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, HeadraceError
-from headrace_common.operations.log import Log
-from headrace_common.session.interface import Caller
+from headrace_common.service.parts import OwnParts, Runtime
+from headrace_common.session.interface import Backend, Caller, Question
+from typing_extensions import override
 
-from headrace_segment.appending import Appending, Question
-from headrace_segment.replica.log_reader import LogReader
+from headrace_segment.appending import Appending, Asks
+from headrace_segment.metrics import SegmentMetrics
+from headrace_segment.questions import DescribeSegment, OutcomeUnknown, ReadBytes, Refusal, Refused, RepliesLeft
+from headrace_segment.replica.reading import LogReader, Readers
+from headrace_segment.replica.topics import needed_bytes, problems
 from headrace_segment.settings import SegmentSettings
-from headrace_segment.store.checkpoint import checkpoint
 from headrace_segment.store.fold import Fold
-from headrace_segment.store.reading import RecentBlocks
 from headrace_segment.store.records import LAST_EPOCH, RESIGNED, Claim, LogError, Record, decode, segment_of
 
 SIGN: Final = 3.0
@@ -60,38 +61,30 @@ class FencedError(HeadraceError):
     """Another process has claimed the log."""
 
 
-class Owner:
-    """Calls `heard` with the segments of blocks that are stored, and their number; and `ended` when this process does not own the
-    segments any more, so that conversations with it have no use.
-
-    Questions are answered only while it is `live`: it owns the segments, and has read the log.
+class Owner(Backend, OwnParts):
+    """One process. Questions are answered only while it is `live`: it owns the segments, and has read the log. When it does not
+    own them any more, it ends all conversations that wait, or have set up a writer.
     """
 
-    def __init__(
-        self,
-        settings: SegmentSettings,
-        topic: Topic,
-        reader: LogReader,
-        throttled: Callable[[float], None],
-        heard: Callable[[set[str], int], None],
-        ended: Callable[[], None],
-        log: Log,
-    ) -> None:
+    def __init__(self, runtime: Runtime[SegmentSettings], metrics: SegmentMetrics) -> None:
         self.problem: str | None = "the log is not read yet"
         """Why this process does not own the segments; None if it does."""
         self.live = asyncio.Event()
         self.fold = Fold()
-        self.start = 0
+        self.start_at = 0
         """Where the log is read from: the offset of the newest whole checkpoint, as a record says; else 0."""
-        self._kafka = settings.kafka
-        self._section = settings.segment
-        self._topic = topic
-        self._reader = reader
-        self._throttled = throttled
-        self._heard = heard
-        self._ended = ended
-        self._log = log
-        self._where = TopicPartition(topic.name, 0)
+        self._runtime = runtime
+        self._metrics = metrics
+        metrics.segments.set_function(lambda: len(self.fold.segments))
+        metrics.writers.set_function(lambda: sum(len(each.writers) for each in self.fold.segments.values()))
+        metrics.bytes.set_function(lambda: sum(each.length - each.start for each in self.fold.segments.values()))
+        self._kafka = runtime.settings.kafka
+        self._section = runtime.settings.segment
+        self._log = runtime.log
+        self._where = TopicPartition(self._kafka.segments_topic, 0)
+        self._reader = LogReader(self._kafka)
+        self._readers = Readers(self._reader, runtime.settings, runtime.log)
+        self._appending = Appending(self.fold, 0, 0)
         self._nonce = uuid.uuid4().bytes
         self._clock = asyncio.get_running_loop().time
         self._starts = True
@@ -99,11 +92,70 @@ class Owner:
         self._stored = 0.0
         self._filled = asyncio.Event()
         self._idle = asyncio.Event()  # no record waits, or is under way
-        self._begins_anew()
 
-    def _begins_anew(self) -> None:
-        self.appending = Appending(self.fold, self._section.segments, self._section.writers)
-        self.recent = RecentBlocks(self._section.cache_bytes)
+    # As a part of the service
+
+    @override
+    async def start(self) -> None:
+        runtime = self._runtime
+        self._topic = await self._usable()
+        runtime.tasks.start(self.run(), "segments owner")
+        runtime.tasks.start(self._keep_short(), "segments cut")
+        await self.live.wait()
+
+    async def _usable(self) -> Topic:
+        """Returns the segments topic, once it has the settings that it needs."""
+        topic = self._runtime.receiver.publisher.own_topics[self._where.topic]  # the publisher has asked just now
+        needed = needed_bytes(self._runtime.settings.limits.frame_bytes, self._section.name_bytes)
+        while found := problems(topic, needed):
+            self._stopped("; ".join(found))
+            await asyncio.sleep(PAUSE)
+            with contextlib.suppress(DeliveryError):
+                _, _, topic = await describe(self._kafka, (self._where.topic,))
+        return topic
+
+    @override
+    async def stop(self) -> None:
+        """Lets another process claim at once. Waits at most `RESIGN` seconds for that."""
+        self._resigns = True
+        if self.live.is_set() and self.fold.claim is not None:
+            self._idle.clear()
+            self._appending.put(replace(self.fold.claim, nonce=RESIGNED))
+            self._filled.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RESIGN):
+                    await self._idle.wait()
+        self._runtime.tasks.stopping()
+        await self._reader.close()
+
+    @override
+    def ready_problems(self) -> list[str]:
+        return [self.problem] if self.problem is not None else []
+
+    @override
+    def ask(self, question: Question, caller: Caller) -> None:
+        if isinstance(question, RepliesLeft):
+            self._readers.left(caller)
+            caller.answered(question.ticket, None)
+        elif not self.live.is_set():  # the client comes again
+            caller.end("log")
+            caller.answered(question.ticket, OutcomeUnknown())
+        elif isinstance(question, ReadBytes):
+            self._readers.ask(question, caller)
+        elif isinstance(question, DescribeSegment):
+            found = self.fold.segments.get(question.segment)
+            caller.answered(question.ticket, found or Refused(Refusal.NO_SEGMENT))
+        else:
+            assert isinstance(question, Asks)
+            self._appending.ask(question, caller)
+            self._filled.set()
+
+    @override
+    def ended(self, caller: Caller) -> None:
+        self._readers.ended(caller)
+        self._appending.ended(caller)
+
+    # Owning
 
     async def run(self) -> None:
         """Claims, owns and stands by until it is cancelled."""
@@ -143,8 +195,8 @@ class Owner:
 
     async def _own(self) -> None:
         """Claims the log, and serves it until that fails."""
-        producer = Producer(self._kafka, self._throttled)
-        await producer.open((self._topic.name,))
+        producer = Producer(self._kafka, self._runtime.metrics.kafka_throttled.inc)
+        await producer.open((self._where.topic,))
         try:
             last = self.fold.claim
             if last is None or last.epoch >= LAST_EPOCH - 1:
@@ -156,20 +208,21 @@ class Owner:
             await self._claim(claim, producer)
             self._starts = False
             self._log.info("segments are owned", epoch=claim.epoch)
-            self._begins_anew()
+            self._appending = Appending(self.fold, self._section.segments, self._section.writers)
+            self._readers.owns(self.fold)
             self.problem = None
             self.live.set()
             await self._append(producer, claim)
         finally:
             self.live.clear()
-            self.appending.lost("producer")
-            self._ended()
+            self._appending.lost("producer")
+            self._readers.lost()
             await producer.close()
 
     async def _claim(self, claim: Claim, producer: Producer) -> None:
         """Stores a claim, and reads the log to it."""
         producer.adopt(self._where, claim.producer_id, claim.epoch)
-        await self._store(producer, self._alone(claim, self.start))
+        await self._store(producer, self._alone(claim, self.start_at))
         await self._read()
         if self.fold.claim != claim:
             raise FencedError
@@ -183,8 +236,8 @@ class Owner:
         """
         first, end = await self._reader.bounds()
         if not first <= self.fold.next_offset <= end or (self.fold.next_offset == 0 and end):
-            self.start = await self._begin(first, end)
-            self.fold = Fold(self.start)
+            self.start_at = await self._begin(first, end)
+            self.fold = Fold(self.start_at)
         if self.fold.next_offset < end:
             await self._reader.read(self.fold.next_offset, lambda record: self._take(record, end))
 
@@ -209,27 +262,10 @@ class Owner:
     def _take(self, record: Any, end: int) -> bool:
         decoded, start = decode(record.value)
         self.fold.apply(record.offset, segment_of(record.key), decoded, record.timestamp)
-        self.start = max(self.start, start)
+        self.start_at = max(self.start_at, start)
         return self.fold.next_offset >= end
 
     # Appending
-
-    def ask(self, question: Question, caller: Caller) -> None:
-        """Takes a question of a conversation."""
-        self.appending.ask(question, caller)
-        self._filled.set()
-
-    async def resign(self) -> None:
-        """Lets another process claim at once. Waits at most `RESIGN` seconds."""
-        self._resigns = True
-        if not self.live.is_set() or self.fold.claim is None:
-            return
-        self._idle.clear()
-        self.appending.put(replace(self.fold.claim, nonce=RESIGNED))
-        self._filled.set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RESIGN):
-                await self._idle.wait()
 
     async def _append(self, producer: Producer, claim: Claim) -> None:
         """Appends what is asked for, batch after batch; else signs of life.
@@ -238,7 +274,7 @@ class Owner:
         """
         due, checked = self._next_checkpoint(), self._clock()
         while True:
-            while self.appending:
+            while self._appending:
                 aged = self._section.retention_time and self._clock() - checked >= CHECKPOINT_TIME
                 if aged or self.fold.next_offset >= due:
                     await self._checkpoint(producer, claim)
@@ -252,29 +288,28 @@ class Owner:
                 async with asyncio.timeout(SIGN):
                     await self._filled.wait()
             if not self._resigns and self._clock() - self._stored >= SIGN:
-                self.appending.put(claim)
+                self._appending.put(claim)
 
     async def _append_batch(self, producer: Producer) -> None:
         batch, time_ms = KeyedBatch(self._topic.batch_bytes(self._kafka.batch_bytes)), now_ms()
-        if self.appending.fill(lambda key, record: batch.add(key, record.encode(self.start), time_ms)):
+        if self._appending.fill(lambda key, record: batch.add(key, record.encode(self.start_at), time_ms)):
             try:
                 time_ms = await self._store_next(producer, batch)
             except DeliveryError as error:
                 if error.in_doubt or error.policy is not DeliveryPolicy.POISON:
                     raise
                 self._log.warning("blocks were refused", problem=str(error))
-                self.appending.lost("producer")
+                self._appending.lost("producer")
                 await asyncio.sleep(PAUSE)
                 return
-        blocks = self.appending.stored(time_ms)
-        for name, offset, block in blocks:
-            self.recent.add(name, offset, block.data)
-        self._heard({name for name, _, _ in blocks}, len(blocks))
+        blocks = self._appending.stored(time_ms)
+        self._metrics.blocks.inc(len(blocks))
+        self._readers.stored(blocks)
 
     def _next_checkpoint(self) -> int:
         """Returns the offset from which one is due: it is not longer than the log before it."""
         writers = sum(len(segment.writers) for segment in self.fold.segments.values())
-        return self.start + max(self._section.checkpoint_records, writers)
+        return self.start_at + max(self._section.checkpoint_records, writers)
 
     async def _checkpoint(self, producer: Producer, claim: Claim) -> None:
         """Stores the state without what is too old, and then that the log is read from there.
@@ -283,11 +318,11 @@ class Owner:
         """
         begin, now = self.fold.next_offset, min(now_ms(), self.fold.log_time)
         kept, known = (int(each * 1000) for each in (self._section.retention_time, self._section.writer_retention))
-        self.fold.forget(now - kept if kept else 0, now - known, self.appending.holds)
-        for part in checkpoint(self.fold):
-            await self._store_alone(producer, part, self.start)
+        self.fold.forget(now - kept if kept else 0, now - known, self._appending.holds)
+        for part in self.fold.checkpoint():
+            await self._store_alone(producer, part, self.start_at)
         await self._store_alone(producer, claim, begin)
-        self.start = begin
+        self.start_at = begin
 
     async def _store_alone(self, producer: Producer, record: Record, start: int) -> None:
         time_ms = await self._store_next(producer, self._alone(record, start))
@@ -316,12 +351,12 @@ class Owner:
         self._stored = self._clock()
         return place
 
-    async def keep_short(self) -> None:
+    async def _keep_short(self) -> None:
         """Removes, after each checkpoint, records that no start and no reader needs any more, until it is cancelled."""
         cut_at = 0
         while True:
             await asyncio.sleep(CUT_LOOK)
-            start, until = self.start, min(self.start, self.fold.needed_from())
+            start, until = self.start_at, min(self.start_at, self.fold.needed_from())
             if start == cut_at or not self.live.is_set():
                 continue
             admin = AIOKafkaAdminClient(**client_arguments(self._kafka))

@@ -54,7 +54,7 @@ from headrace_segment.questions import (
 from headrace_segment.session.requests import ORIGINAL, TODAY, WAITING, Asks, Dialect, Request, Writer
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
-from headrace_segment.store.state import Segment
+from headrace_segment.store.fold import Segment
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import Kind

@@ -2,24 +2,86 @@
 
 The owner has judged each record before it was stored (`headrace_segment.appending`), and Kafka has refused all others. So each
 record counts, and one that cannot count is a damage: nothing behind it is served.
+
+The log has its own state as records, too: a process that starts reads such a checkpoint and what follows. Nothing else is
+appended between its parts, and no record says that the log is read from there before all are stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from headrace_segment.store.checkpoint import restore
-from headrace_segment.store.records import (
-    LAST_EPOCH,
-    Block,
-    Checkpoint,
-    Claim,
-    Create,
-    LogError,
-    Numbering,
-    Record,
-)
-from headrace_segment.store.state import Segment, Writer
+import msgspec
+
+from headrace_segment.store.records import FIRST_LEVELS, LAST_EPOCH, Block, Checkpoint, Claim, Create, LogError, Record
+
+SEGMENT_STEP: Final = 256 << 10
+LOG_STEP: Final = 1024
+"""A block enters the index this many bytes of its segment, or records of the log, after the last one there."""
+
+PART_BYTES: Final = 512 << 10
+"""Bytes from which a part of a checkpoint is closed."""
+
+ROW: Final = 4096
+"""Writers, and places in the index, of one row; a segment with more has several."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def _longs() -> array[int]:
+    return array("q")
+
+
+@dataclass(slots=True)
+class Writer:
+    """A writer of a segment that has stored a block. `touched`: the log's time (Unix, ms) of its last one."""
+
+    level: int
+    touched: int
+
+
+@dataclass(slots=True)
+class Segment:
+    """A segment: bytes from `start` to `length` can be read. `modified`: the log's time of its last change.
+
+    The index has some of its blocks, in their order: their offsets in the segment and in the log, and their times there.
+    """
+
+    start: int = 0
+    length: int = 0
+    modified: int = 0
+    writers: dict[bytes, Writer] = field(default_factory=dict)
+    offsets: array[int] = field(default_factory=_longs)
+    log_offsets: array[int] = field(default_factory=_longs)
+    times: array[int] = field(default_factory=_longs)
+
+    def append(self, block: Block, log_offset: int, log_time: int) -> None:
+        """Adds the bytes of a block."""
+        if (
+            not self.offsets
+            or self.length - self.offsets[-1] >= SEGMENT_STEP
+            or log_offset - self.log_offsets[-1] >= LOG_STEP
+        ):
+            self.offsets.append(self.length)
+            self.log_offsets.append(log_offset)
+            self.times.append(log_time)
+        self.length += len(block.data)
+
+    def find(self, offset: int) -> tuple[int, int]:
+        """Returns the last known block at or before `offset`, as the segment and the log have it."""
+        at = bisect_right(self.offsets, offset) - 1
+        return (self.offsets[at], self.log_offsets[at]) if at >= 0 else (0, 0)
+
+    def let_go(self, before: int) -> None:
+        """Removes blocks that are older than this time (Unix, ms): all, or those before a known one."""
+        at = len(self.times) if self.modified < before else bisect_left(self.times, before) - 1
+        if at >= 0:
+            self.start = self.length if at == len(self.times) else self.offsets[at]
+            del self.offsets[:at], self.log_offsets[:at], self.times[:at]
 
 
 class Fold:
@@ -53,7 +115,7 @@ class Fold:
             self._claim(record)
         elif isinstance(record, Checkpoint):
             if record.begin == self.begin:
-                self.log_time = max(self.log_time, restore(record, self.segments))
+                self._restore(record)
         else:
             raise LogError(f"the record at {log_offset} contradicts the log before it: {record!r:.200}")
 
@@ -69,6 +131,34 @@ class Fold:
                 if not holds(name, writer):
                     del segment.writers[writer]
 
+    def checkpoint(self) -> Iterator[Checkpoint]:
+        """Yields the parts of one, to be stored one after the other. Only they may be applied meanwhile."""
+        begin, rows, size = self.next_offset, list[bytes](), 0
+        for name, segment in self.segments.items():
+            writers = [(each, state.level, state.touched) for each, state in segment.writers.items()]
+            for at in range(0, max(len(writers), len(segment.offsets), 1), ROW):
+                places = [
+                    each[at : at + ROW].tolist() for each in (segment.offsets, segment.log_offsets, segment.times)
+                ]
+                about = name, segment.start, segment.length, segment.modified
+                rows.append(_encode((*about, writers[at : at + ROW], *places)))
+                size += len(rows[-1])
+                if size >= PART_BYTES:
+                    yield Checkpoint(begin, _encode((self.log_time, rows)))
+                    rows, size = [], 0
+        yield Checkpoint(begin, _encode((self.log_time, rows)))
+
+    def _restore(self, part: Checkpoint) -> None:
+        """Adds what a part of a checkpoint has to that of the parts before it."""
+        log_time, rows = msgspec.msgpack.decode(part.rows, type=tuple[int, list[bytes]])
+        self.log_time = max(self.log_time, log_time)
+        for row in rows:
+            name, start, length, modified, writers, *places = msgspec.msgpack.decode(row, type=list[Any])
+            segment = self.segments.setdefault(name, Segment(start, length, modified))
+            segment.writers |= {writer: Writer(level, touched) for writer, level, touched in writers}
+            for column, values in zip((segment.offsets, segment.log_offsets, segment.times), places, strict=True):
+                column.extend(array("q", values))
+
     def _claim(self, claim: Claim) -> None:
         """Of two first claims at once, which have producer ids of their own, the one that is stored first counts."""
         owner = self.claim
@@ -81,11 +171,10 @@ class Fold:
 
     def _append(self, segment: Segment, record: Block, log_offset: int, time_ms: int) -> None:
         writer = segment.writers.get(record.writer)
-        if writer is None or record.before == writer.numbering.first:  # it is new, or was forgotten
-            numbering = Numbering.of(record.before)
-            writer = segment.writers[record.writer] = Writer(numbering.first, numbering, time_ms)
-        if record.before != writer.level:
-            raise LogError(f"the block at {log_offset} contradicts the log before it")
+        if writer is None or record.before != writer.level:
+            if record.before not in FIRST_LEVELS:
+                raise LogError(f"the block at {log_offset} contradicts the log before it")
+            writer = segment.writers[record.writer] = Writer(record.before, time_ms)  # it is new, or was forgotten
         segment.append(record, log_offset, self.log_time)
         segment.modified = writer.touched = time_ms
         writer.level = record.after

@@ -50,7 +50,7 @@ class RecordKind(IntEnum):
 
 
 class Numbering(IntEnum):
-    """The unit of a writer's levels. A writer keeps to one."""
+    """The unit of a writer's levels."""
 
     BYTES = 0
     """Bytes of the writer in the segment; the first level is 0."""
@@ -62,10 +62,8 @@ class Numbering(IntEnum):
         """The level of a writer that has stored nothing."""
         return 0 if self is Numbering.BYTES else -(1 << 63)
 
-    @staticmethod
-    def of(before: int) -> Numbering:
-        """Returns the unit of a writer whose first block begins at this level."""
-        return Numbering.EVENTS if before == Numbering.EVENTS.first else Numbering.BYTES
+
+FIRST_LEVELS: Final = {each.first for each in Numbering}
 
 
 # `encode` returns a record's value; its `start` is where the log is read from.
