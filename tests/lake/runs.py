@@ -108,22 +108,21 @@ class Runs(Bench):
     def delete_records(self, before: dict[int, int], topic: str | None = None) -> None:
         """Makes Kafka delete the records of each partition before an offset, as its retention does."""
         name = topic or self.kafka.events_topic
+        ends = {TopicPartition(name, number): RecordsToDelete(end) for number, end in before.items()}
+        self.admin(lambda admin: admin.delete_records(ends))
 
-        async def delete(admin: AIOKafkaAdminClient) -> None:
-            await admin.delete_records({TopicPartition(name, n): RecordsToDelete(end) for n, end in before.items()})
+    def admin(self, act: Callable[[AIOKafkaAdminClient], Any]) -> Any:
+        """Returns what `act` answers when it is given a client of the brokers."""
 
-        self.admin(delete)
-
-    def admin(self, act: Callable[[AIOKafkaAdminClient], Any]) -> None:
-        async def run() -> None:
+        async def run() -> Any:
             client = AIOKafkaAdminClient(bootstrap_servers=self.kafka.bootstrap_servers)
             await client.start()
             try:
-                await act(client)
+                return await act(client)
             finally:
                 await client.close()
 
-        asyncio.run(run())
+        return asyncio.run(run())
 
 
 class Running:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from headrace_cli.verbs import query
@@ -16,8 +17,46 @@ from headrace_reader.address import LakeAddress
 from headrace_reader.proof import exactly_once
 
 Place = tuple[str, int, int]
+Row = tuple[bool, object]
+"""Whether a record is a good event, and what lands of it."""
 PARTITIONS = 4
 NOW = 1_770_000_000_000
+
+
+class Message(NamedTuple):
+    """A record to send. `at`: its time in ms since 1970; None: now."""
+
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    at: int | None = None
+    key: bytes | None = None
+
+
+Batch = tuple[str, int, Sequence[Message]]
+"""Topic, partition, and records that Kafka stores as one."""
+
+
+def put(kafka: KafkaSettings, batches: Iterable[Batch]) -> list[int]:
+    """Stores the batches one after another, each of at most 4 MB; returns the offsets at which they begin."""
+    return asyncio.run(_put(kafka, batches))
+
+
+async def _put(kafka: KafkaSettings, batches: Iterable[Batch]) -> list[int]:
+    offsets = []
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers,
+        enable_idempotence=True,
+        compression_type="zstd",
+        max_batch_size=1 << 22,
+    ) as producer:
+        for topic, partition, messages in batches:
+            batch = producer.create_batch()
+            for message in messages:
+                fits = batch.append(key=message.key, value=message.value, timestamp=message.at, headers=message.headers)
+                assert fits is not None
+            batch.close()
+            offsets.append((await (await producer.send_batch(batch, topic, partition=partition))).offset)
+    return offsets
 
 
 @dataclass
@@ -34,41 +73,29 @@ def send_now(kafka: KafkaSettings, sent: Sent, records: int, *, mark: str = "a",
 
     With `resend_every`, every such record repeats the event before it.
     """
-    asyncio.run(_send(kafka, sent, records, mark, resend_every))
+    whole = range(records // PARTITIONS)
+    batches = [
+        (kafka.events_topic, partition, [_event(partition, index, mark, resend_every) for index in some])
+        for partition in range(PARTITIONS)
+        for some in (whole[start : start + 500] for start in whole[::500])
+    ]
+    batches += [
+        (kafka.quarantine_topic, partition, [_reject(partition, index, mark) for index in range(records // 100)])
+        for partition in range(3)
+    ]
+    offsets = put(kafka, [(topic, partition, [message for message, _ in pairs]) for topic, partition, pairs in batches])
+    for (topic, partition, pairs), first in zip(batches, offsets, strict=True):
+        for offset, (_, row) in enumerate(pairs, first):
+            if row is None:
+                sent.resent += 1
+            else:
+                good, what = row
+                (sent.events if good else sent.quarantined)[topic, partition, offset] = what  # type: ignore[assignment]
 
 
-async def _send(kafka: KafkaSettings, sent: Sent, records: int, mark: str, resend_every: int) -> None:
-    producer = AIOKafkaProducer(
-        bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=True, acks="all", compression_type="zstd",
-        max_batch_size=1 << 20,
-    )  # fmt: skip
-    await producer.start()
-    try:
-        for partition in range(PARTITIONS):
-            for start in range(0, records // PARTITIONS, 500):
-                batch, expected = producer.create_batch(), []
-                for position in range(start, min(start + 500, records // PARTITIONS)):
-                    again = bool(resend_every) and position % resend_every == resend_every - 1
-                    body, headers, row = _event(partition, position - again, mark)
-                    assert batch.append(key=None, value=body, timestamp=None, headers=headers) is not None
-                    expected.append(None if again and row[0] else row)
-                batch.close()
-                stored = await (await producer.send_batch(batch, kafka.events_topic, partition=partition))
-                for offset, found in enumerate(expected, stored.offset):
-                    if found is None:
-                        sent.resent += 1
-                        continue
-                    good, what = found
-                    place = (kafka.events_topic, partition, offset)
-                    (sent.events if good else sent.quarantined)[place] = what  # type: ignore[assignment]
-        for partition in range(3):
-            await _send_rejects(producer, kafka, sent, records // 100, partition, mark)
-    finally:
-        await producer.stop()
-
-
-def _event(partition: int, index: int, mark: str) -> tuple[bytes, list[tuple[str, bytes]], tuple[bool, object]]:
-    """Returns an event's body and headers; whether it is good, and the row that it becomes."""
+def _event(partition: int, position: int, mark: str, resend_every: int) -> tuple[Message, Row | None]:
+    again = bool(resend_every) and position % resend_every == resend_every - 1
+    index = position - again
     body = json.dumps({"mark": mark, "partition": partition, "index": index, "text": "x" * 100}).encode()
     event_id = f"d.{mark.encode().hex():0>16}{partition:08x}{index:08x}"
     values = (
@@ -77,21 +104,16 @@ def _event(partition: int, index: int, mark: str) -> tuple[bytes, list[tuple[str
     )  # fmt: skip
     headers = list(zip(HEADERS, values, strict=True))
     if index % 50 != 7:
-        return body, headers, (True, (event_id, body.decode()))
+        return Message(body, headers), None if again else (True, (event_id, body.decode()))
     if index // 50 % 2:
-        return body, headers[1:], (False, (body, "missing_header"))
-    return body, [*headers, headers[1]], (False, (body, "repeated_header"))
+        return Message(body, headers[1:]), (False, (body, "missing_header"))
+    return Message(body, [*headers, headers[1]]), (False, (body, "repeated_header"))
 
 
-async def _send_rejects(
-    producer: AIOKafkaProducer, kafka: KafkaSettings, sent: Sent, count: int, partition: int, mark: str
-) -> None:
-    for index in range(count):
-        raw = f"{mark} {partition} {index} ".encode() + b"\xff"
-        values = (b"bad_json", b"x", b"forward", b"/forward/h", b"-", b"u." + b"0" * 32, b"1/1", b"00", b"{}")
-        headers = list(zip(QUARANTINE_HEADERS, values, strict=True))
-        stored = await producer.send_and_wait(kafka.quarantine_topic, raw, partition=partition, headers=headers)
-        sent.quarantined[kafka.quarantine_topic, partition, stored.offset] = (raw, "bad_json")
+def _reject(partition: int, index: int, mark: str) -> tuple[Message, Row | None]:
+    raw = f"{mark} {partition} {index} ".encode() + b"\xff"
+    values = (b"bad_json", b"x", b"forward", b"/forward/h", b"-", b"u." + b"0" * 32, b"1/1", b"00", b"{}")
+    return Message(raw, list(zip(QUARANTINE_HEADERS, values, strict=True))), (False, (raw, "bad_json"))
 
 
 def check_landed(lake: LakeAddress, sent: Sent) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_common.record.contract import RecordFault
 from headrace_lake.spark.halt import HaltError
 
 from tests.lake.records import GOOD, REJECT, Record, changed, expected_fault
 from tests.lake.runs import Runs
+from tests.lake.stream import Message, put
 from tests.lake.test_decode import FAULTY, SOUND, TIMES
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -26,6 +23,12 @@ TIMESTAMPS: Final = (0, DAY, 253_402_300_799_999, 253_402_300_800_000, 8_000_000
 
 GREGORIAN: Final = -12_219_292_800_000
 """15 October 1582. Spark's source reads earlier times by the Julian calendar, and so is off by days."""
+
+ANYTHING: Final = {
+    "message.timestamp.before.max.ms": str(2**63 - 1), "message.timestamp.after.max.ms": str(2**63 - 1),
+    "retention.ms": "-1", "max.message.bytes": str(1 << 22),
+}  # fmt: skip
+"""How a topic takes any time, and keeps it."""
 
 KEYS: Final = (b"", b"k", b"\xff" * 1_000)
 HUGE: Final = {
@@ -55,29 +58,18 @@ def _with_id(record: Record, event_id: bytes) -> Record:
     return replace(record, headers=headers)
 
 
-async def _send(runs: Runs, sent: list[tuple[Record, int | None]], partition: int) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=runs.kafka.bootstrap_servers, max_batch_size=1 << 22)
-    async with producer:
-        for offset, (record, stamp) in enumerate(sent):
-            batch = producer.create_batch()
-            headers = record.headers or []
-            assert batch.append(key=record.key, value=record.value, timestamp=stamp, headers=headers) is not None
-            batch.close()
-            stored = await (await producer.send_batch(batch, runs.kafka.events_topic, partition=partition))
-            assert stored.offset == offset
-
-
-async def accept_any_timestamp(admin: AIOKafkaAdminClient, topic: str) -> None:
-    """In case others create the topic so."""
-    anything = {"message.timestamp.before.max.ms": str(2**63 - 1), "message.timestamp.after.max.ms": str(2**63 - 1)}
-    anything |= {"retention.ms": "-1", "max.message.bytes": str(1 << 22)}
-    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=anything)])
+def send(runs: Runs, sent: list[tuple[Record, int | None]], partition: int) -> None:
+    """Sends each record as a batch of its own, since some have a size or a time that no other has."""
+    messages = [Message(record.value, record.headers or [], stamp, record.key) for record, stamp in sent]
+    offsets = put(runs.kafka, [(runs.kafka.events_topic, partition, [message]) for message in messages])
+    assert offsets == [*range(len(sent))]
 
 
 def test_each_record_lands_and_one_whose_time_spark_does_not_have_is_named(runs: Runs) -> None:
     sent, topic = records(), runs.kafka.events_topic
-    runs.admin(partial(accept_any_timestamp, topic=topic))
-    asyncio.run(_send(runs, sent, 2))
+    anything = ConfigResource(ConfigResourceType.TOPIC, topic, configs=ANYTHING)
+    runs.admin(lambda admin: admin.alter_configs([anything]))
+    send(runs, sent, 2)
     runs.run()
     stamp_of = "epoch_us(received_time) as stamp"  # Python has no date for some of them
     events = {row["offset"]: row for row in runs.query(f'select "offset", body, payload, {stamp_of} from events')}
@@ -97,7 +89,7 @@ def test_each_record_lands_and_one_whose_time_spark_does_not_have_is_named(runs:
     assert runs.proven()
 
     stamps = (None, nanoseconds := 1_778_068_800_000_000_000, None)
-    asyncio.run(_send(runs, [(_with_id(Record(), b"d.a%031x" % n), stamp) for n, stamp in enumerate(stamps)], 1))
+    send(runs, [(_with_id(Record(), b"d.a%031x" % n), stamp) for n, stamp in enumerate(stamps)], 1)
     with pytest.raises(
         HaltError, match=rf"Record at topic {topic} partition 1 offset 1 has timestamp value {nanoseconds} that"
     ):
