@@ -3,86 +3,62 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterable
+from typing import Any, Final
 
 import pytest
-from headrace_common.record.event import Envelope, Event
+from headrace_common.record.event import Envelope, Event, Reject
 from headrace_common.record.json_object import SHORT
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.interface import Message, MessageSession
+from headrace_common.session.interface import Frame, Message
 from headrace_segment.events import BlockFrame
 from headrace_segment.store.records import Numbering
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.parser import Block
 
-from tests.driving import NOW_MS, feed, traced
-from tests.logjam import driving as logjam
-from tests.long_events import CASES, Case, frame_of
+from tests.driving import NOW_MS, traced
+from tests.fuzz.growth import DOCUMENTS, GROWING, PACKED, Growing, Meter, reads
 
-READ = 16 << 10
-"""Bytes of a read."""
+SHAPES: Final = {
+    each.name: each for each in GROWING if each.name.partition(": ")[2] in {*DOCUMENTS, *PACKED, "a_value"}
+}
+"""What grows in one event, in every protocol."""
 
-AT_ONCE = {"too deep", "not UTF-8", "plain text", "one wide letter", "one text that is not UTF-8"}
-"""Ends at its beginning, or is one text."""
+REFUSED: Final = ("levels", "keys in keys", "half a letter")
+"""Ends at its beginning."""
 
-WAYS = ("forward", "courier", "logjam")
+ONE_TEXT: Final = ("a text", "a wide letter", "bytes", "no UTF-8", "a name", "digits")
+"""Is one value, which some readers take at once."""
 
-OF_BRACKETS = ("arrays 60 deep", "maps 60 deep", "empty arrays", "small maps")
-"""Shapes in which the elements of Forward's JSON are searched for: of others a library cuts them in one fast call."""
-
-IDS_OVER_ALL = tuple(shape for shape in CASES["lumberjack v2"].shapes if "id over all" in shape)
-
-
-def steps_of(case: Case, event: bytes) -> int:
-    """How many steps building an event takes."""
-    frame = frame_of(case, event)
-    assert frame is not None
-    return 1 + sum(isinstance(run, int) for run in frame.runs())
+IN_STEPS: Final = [name for name in SHAPES if not any(each in name for each in REFUSED) and not name.endswith(ONE_TEXT)]
 
 
-@pytest.mark.parametrize(
-    ("way", "shape"),
-    [
-        *((way, shape) for way in WAYS for shape in CASES[way].shapes if shape not in AT_ONCE),
-        *(("forward JSON", shape) for shape in OF_BRACKETS),
-        *(("lumberjack v1", shape) for shape in CASES["lumberjack v1"].shapes if shape not in AT_ONCE),
-        *(("lumberjack v2", shape) for shape in IDS_OVER_ALL if shape.partition(",")[0] not in AT_ONCE),
-    ],
-)
-def test_long_events_are_built_in_steps(way: str, shape: str) -> None:
+def number(growing: Growing, size: int) -> int:
+    """Returns how many things make an event of about so many bytes."""
+    make = DOCUMENTS.get(growing.name.partition(": ")[2], PACKED.get(growing.name.partition(": ")[2], bytes))
+    return max(1, 512 * size // len(make(512)))
+
+
+def frame_of(growing: Growing, arriving: Iterable[Any]) -> Frame:
+    """Returns the frame of one event."""
+    meter = Meter(growing.session())
+    for read in arriving:
+        meter.hear(read)
+        meter.take()
+    (frame,) = meter.frames
+    return frame
+
+
+@pytest.mark.parametrize("name", IN_STEPS)
+def test_long_events_are_built_in_steps(name: str) -> None:
     """Four times the bytes are four times the steps."""
-    case = CASES[way]
-    few, many = (steps_of(case, case.shapes[shape](size)) for size in (20_000, 80_000))
+    growing = SHAPES[name]
+    sent = [reads(growing.session(), growing.sent(number(growing, size))) for size in (20_000, 80_000)]
+    frames = [frame_of(growing, arriving) for arriving in sent]
+    few, many = (1 + sum(isinstance(run, int) for run in frame.runs()) for frame in frames)
     assert many >= 80_000 // SHORT
     assert 3 * few - 4 <= many <= 5 * few + 4
 
-
-TEXTS = [
-    (way, shape)
-    for way in CASES
-    for shape in ("plain text", "one wide letter", "not UTF-8", "one text that is not UTF-8")
-]
-
-
-OF_FIELDS = tuple(
-    (way, shape) for way in ("courier", "logjam", "lumberjack v2") for shape in CASES[way].shapes if "wide" in shape
-)
-
-SMALL_VALUES = (
-    ("forward", "bins"),
-    ("forward", "integer keys"),
-    ("forward", "one key"),
-    ("forward", "empty key"),
-    ("forward", "short keys"),
-    ("forward", "short keys twice"),
-    ("forward", "small maps of integer keys"),
-    ("courier", "keys that are not UTF-8"),
-    ("lumberjack v1", "short values"),
-    ("lumberjack v1", "keys twice"),
-    ("lumberjack v1", "keys that are not UTF-8"),
-)
-"""Shapes of small values that have taken most."""
-
-OF_MAPS = (("forward JSON", "small maps"), ("logjam", "maps 60 deep"), ("lumberjack v2", "maps 60 deep, id over all"))
 
 MOST = 5
 """Bytes of memory for each byte of an event, as it came or as it is stored, whichever is more."""
@@ -91,37 +67,30 @@ PIECES = 64 << 10
 """Bytes of memory beside: pieces, small tables, a read."""
 
 
-def memory_of(case: Case, event: bytes) -> tuple[int, int]:
+def own(read: Any) -> Any:
+    """Returns a copy of what arrives, as a transport gives it: nobody else has it."""
+    if isinstance(read, Message):
+        return Message([own(part) for part in read.parts], read.route, read.address)
+    return bytes(bytearray(read))
+
+
+def memory_of(growing: Growing, size: int) -> tuple[int, int]:
     """Returns the bytes of memory that an event takes at most, from its first byte until it is made; and its own bytes."""
-    driven, sent = case.session(), case.sent(event)
+    arriving = list(reads(growing.session(), growing.sent(number(growing, size))))
     with traced():
         before = tracemalloc.get_traced_memory()[0]
-        if isinstance(driven, MessageSession):
-            assert isinstance(sent, list)
-            driven.receive(Message([bytes(bytearray(part)) for part in sent], logjam.ROUTE, logjam.ADDRESS), NOW_MS)
-        else:
-            assert isinstance(sent, bytes)
-            for at in range(0, len(sent), READ):
-                feed(driven, sent[at : at + READ])
-        (frame,) = driven.frames()
-        (part,) = frame.parts()
-        return tracemalloc.get_traced_memory()[1] - before, max(len(event), len(part))
+        (part,) = frame_of(growing, map(own, arriving)).parts()
+        memory = tracemalloc.get_traced_memory()[1] - before
+    return memory, max(size, len(part.raw if isinstance(part, Reject) else part))
 
 
-@pytest.mark.parametrize(
-    ("way", "shape", "size"),
-    [
-        *((way, shape, 1 << 18) for way, shape in (*TEXTS, *OF_FIELDS, *OF_MAPS) if shape in CASES[way].shapes),
-        *((way, shape, 1 << 16) for way, shape in SMALL_VALUES),
-    ],
-)
-def test_an_event_takes_at_most_five_times_its_bytes(way: str, shape: str, size: int) -> None:
+@pytest.mark.parametrize("name", [name for name in SHAPES if not name.endswith((*REFUSED, "without an end"))])
+def test_an_event_takes_at_most_five_times_its_bytes(name: str) -> None:
     """Objects would take up to a hundred times as much, orjson eight bytes for each byte of a text, and Python four for each
     letter if one of them is wide.
     """
-    case = CASES[way]
-    memory, own = memory_of(case, case.shapes[shape](size))
-    assert own < memory <= MOST * own + PIECES
+    memory, size = memory_of(SHAPES[name], 1 << (18 if name.endswith(": bytes") else 17))
+    assert size < memory <= MOST * size + PIECES
 
 
 def test_an_event_of_a_segment_takes_at_most_five_times_its_bytes() -> None:
@@ -137,7 +106,6 @@ def test_an_event_of_a_segment_takes_at_most_five_times_its_bytes() -> None:
 
 
 def test_a_copy_more_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the case that has least room left."""
     kept: list[bytes] = []
     event = Envelope.event
 
@@ -146,6 +114,5 @@ def test_a_copy_more_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         return event(envelope, name, time, value, attributes)
 
     monkeypatch.setattr(Envelope, "event", copies)
-    case = CASES["forward"]
-    memory, own = memory_of(case, case.shapes["plain text"](1 << 18))
-    assert memory > MOST * own + PIECES
+    memory, size = memory_of(SHAPES["forward, alone: a text"], 1 << 17)
+    assert memory > MOST * size + PIECES
