@@ -11,13 +11,13 @@ from headrace_common.operations.health import Health
 from headrace_common.operations.log import Log
 from headrace_lake.configuration.settings import location
 from headrace_lake.spark.halt import HaltError
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from typing_extensions import override
 
-from headrace_mirror.catalog import opened
+from headrace_mirror.catalog import install
 from headrace_mirror.metrics import MirrorMetrics
 from headrace_mirror.settings import MirrorSettings
-from headrace_mirror.source import IDENTITY, Source, newest
+from headrace_mirror.source import IDENTITY, VERSION, Source, newest
 from headrace_mirror.target import IcebergTarget
 
 _BATCHES: Final = "batches"
@@ -35,13 +35,13 @@ class Follower(Health):
         self._every = settings.every
         self._metrics = metrics
         self._log = log
-        self._targets: dict[str, IcebergTarget] = {}
         self._trouble = "it has not looked yet"
         self._stopping = threading.Event()
 
     @cached_property
     def _catalog(self) -> Catalog:
-        return opened(self._properties)
+        install()
+        return load_catalog("headrace", **self._properties)
 
     def stop(self, *_: object) -> None:
         """Makes `run` return after the round that is under way."""
@@ -68,33 +68,29 @@ class Follower(Health):
         }
         if _BATCHES not in found:
             raise FileNotFoundError(f"there are no tables in {self._lake} yet")
-        for name, source in found.items():  # before the catalog is asked, which may be away
-            if (target := self._targets.get(name)) is not None:
-                self._metrics.lag.labels(name).set(max(0, source.version - target.version))
         catalog = self._catalog
         if not catalog.namespace_exists(self._namespace):
             catalog.create_namespace_if_not_exists(self._namespace)
         for name in reversed([name for name, source in found.items() if self._is_behind(name, source)]):
-            self._mirror(name, found[name])
+            added, removed = self._target(name).write(found[name], self._lake)
+            self._metrics.lag.labels(name).set(0)
+            self._log.info("mirrored", table=name, version=found[name].version, added=added, removed=removed)
         self._metrics.current.set_to_current_time()
         self._trouble = ""
 
     def _is_behind(self, name: str, source: Source) -> bool:
         """Returns whether the Iceberg table shows another version. Raises `ConfigError` if it shows another table."""
-        target = self._targets.setdefault(name, IcebergTarget(self._catalog, (*self._namespace, name)))
-        shown = target.shown()
+        shown = self._target(name).shown()
         if shown.get(IDENTITY) not in (None, source.stamp[IDENTITY]):
             raise ConfigError(
                 f"{'.'.join(self._namespace)}.{name} shows another Delta table than {source.path}: give another"
                 " `namespace` in MIRROR__CATALOG, or drop the Iceberg table if the Delta table was created again"
             )
-        self._metrics.lag.labels(name).set(max(0, source.version - target.version))
+        self._metrics.lag.labels(name).set(max(0, source.version - int(shown.get(VERSION, -1))))
         return any(shown.get(key) != value for key, value in source.stamp.items())
 
-    def _mirror(self, name: str, source: Source) -> None:
-        added, removed = self._targets[name].write(source, self._lake)
-        self._metrics.lag.labels(name).set(0)
-        self._log.info("mirrored", table=name, version=source.version, added=added, removed=removed)
+    def _target(self, name: str) -> IcebergTarget:
+        return IcebergTarget(self._catalog, (*self._namespace, name))
 
     def _failed(self, error: Exception) -> None:
         self._metrics.failures.inc()

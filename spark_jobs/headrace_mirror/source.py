@@ -9,6 +9,7 @@ from datetime import date
 from hashlib import sha256
 from typing import Any, Final
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from headrace_lake.spark.halt import HaltError
@@ -32,8 +33,7 @@ _OPTIONS: Final = {"max_retries": "3", "retry_timeout": "30s", "connect_timeout"
 class DeltaSource:
     """The content of a Delta table at one version."""
 
-    columns: Mapping[str, Any]
-    """Name -> type, as in Delta's JSON."""
+    columns: pa.Schema
     partitioned_by: tuple[str, ...]
     files: Mapping[str, tuple[Any, ...]]
     """Path -> values of `partitioned_by`; a date as days since 1970."""
@@ -68,7 +68,6 @@ class Source:
             raise HaltError(
                 f"the table {self.path} has the feature {', '.join(strange)}, which the mirror does not know"
             )
-        columns = {each["name"]: each["type"] for each in json.loads(self._table.schema().to_json())["fields"]}
         keys = tuple(about.partition_columns)
         listed = self._table.get_add_actions(flatten=True)
         paths = listed.column("path").to_pylist()
@@ -77,7 +76,7 @@ class Source:
         values = [[_plain(each) for each in listed.column(f"partition.{key}").to_pylist()] for key in keys]
         partitions = list(zip(*values, strict=True)) if keys else [()] * len(paths)
         files = {f"{self.path}/{each}": values for each, values in zip(paths, partitions, strict=True)}
-        return DeltaSource(columns, keys, files)
+        return DeltaSource(pa.schema(self._table.schema().to_arrow()), keys, files)
 
 
 def newest(path: str) -> Source | None:

@@ -16,24 +16,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ExpireSnapshots
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    DateType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestamptzType,
-)
 
-from headrace_mirror.source import VERSION, DeltaSource, Source
+from headrace_mirror.source import DeltaSource, Source
 
 KEEP: Final = 100
 """Snapshots that stay, beside the current one. Older ones lead to files that Delta has vacuumed, sooner or later."""
@@ -46,15 +32,7 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-_METRICS_OF: Final = "write.metadata.metrics.column."
-_TYPES: Final[dict[str, IcebergType]] = {
-    "string": StringType(),
-    "long": LongType(),
-    "integer": IntegerType(),
-    "binary": BinaryType(),
-    "date": DateType(),
-    "timestamp": TimestamptzType(),
-}
+_WITHOUT_RANGES: Final = {"write.metadata.metrics.default": "counts"}
 _READERS: Final = 8
 """Threads that read the ends of Parquet files."""
 
@@ -65,24 +43,19 @@ class IcebergTarget:
     def __init__(self, catalog: Catalog, identifier: tuple[str, ...]) -> None:
         self._catalog = catalog
         self._identifier = identifier
-        self.version = -1
-        """The version of the Delta table that the Iceberg table showed when last looked."""
 
     def shown(self) -> Mapping[str, str]:
-        """Sets `version`; returns the properties of the current snapshot, with those of `Source.stamp`, or none."""
+        """Returns the properties of the current snapshot, with those of `Source.stamp`, or none."""
         try:
             snapshot = self._catalog.load_table(self._identifier).current_snapshot()
         except NoSuchTableError:
             snapshot = None
-        said = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
-        self.version = int(said.get(VERSION) or -1)
-        return said
+        return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
 
     def write(self, source: Source, lake: str) -> tuple[int, int]:
         """Commits a snapshot that lists the files of `source`; returns how many it added and removed.
 
-        Raises `ConfigError` if the catalog puts the table into the folder `lake`, where Delta's vacuum would delete it, or if
-        Iceberg has no such columns.
+        Raises `ConfigError` if the catalog puts the table into the folder `lake`, where Delta's vacuum would delete it.
         """
         content = source.content()
         table = self._table(content)
@@ -106,21 +79,13 @@ class IcebergTarget:
                 ExpireSnapshots(transaction).by_ids(old).commit()
         for path in waste:
             table.io.delete(path)
-        self.version = source.version
         return len(added), len(removed)
 
     def _table(self, source: DeltaSource) -> Table:
         try:
             return self._catalog.load_table(self._identifier)
         except NoSuchTableError:
-            schema = _schema(source)
-            spec = PartitionSpec(
-                *(
-                    PartitionField(schema.find_field(name).field_id, 1000 + number, IdentityTransform(), name)
-                    for number, name in enumerate(source.partitioned_by)
-                )
-            )
-            return self._catalog.create_table(self._identifier, schema, partition_spec=spec, properties=_PROPERTIES)
+            return self._catalog.create_table(self._identifier, source.columns, properties=_PROPERTIES)
 
 
 def _listed(table: Table) -> dict[str, DataFile]:
@@ -134,36 +99,23 @@ def _listed(table: Table) -> dict[str, DataFile]:
 
 
 def _describe(transaction: Transaction, source: DeltaSource) -> None:
-    """Adds new columns, and sets the properties that the table lacks."""
+    """Adds the columns, partitions and properties that the table lacks."""
     with transaction.update_schema() as update:
-        update.union_by_name(_schema(source))
+        update.union_by_name(source.columns)
+    if transaction.table_metadata.spec().is_unpartitioned():
+        with transaction.update_spec() as spec:
+            for name in source.partitioned_by:
+                spec.add_identity(name)
     metadata = transaction.table_metadata
     wanted = {**_PROPERTIES, _NAMES: metadata.schema().name_mapping.model_dump_json()}
     if missing := {name: value for name, value in wanted.items() if metadata.properties.get(name) != value}:
         transaction.set_properties(missing)
 
 
-def _schema(source: DeltaSource) -> Schema:
-    fields: list[NestedField] = []
-    for number, (name, kind) in enumerate(source.columns.items()):
-        fields.append(NestedField(2 * number + 1, name, _type(name, kind, 2 * number + 2), required=False))
-    return Schema(*fields)
-
-
-def _type(name: str, kind: Any, element: int) -> IcebergType:
-    if isinstance(kind, dict) and kind.get("type") == "array":
-        return ListType(element, _type(name, kind["elementType"], 0), element_required=False)
-    if not isinstance(kind, str) or kind not in _TYPES:
-        raise ConfigError(f"the column {name} has the type {kind}, which has no mirror in Iceberg")
-    return _TYPES[kind]
-
-
 def _data_files(table: Table, transaction: Transaction, files: Mapping[str, tuple[Any, ...]]) -> list[DataFile]:
     """Describes Parquet files, whose ends it reads. The values of partitions are not in them."""
     metadata = transaction.table_metadata
-    times = [each.name for each in metadata.schema().fields if isinstance(each.field_type, TimestamptzType)]
-    no_ranges = {f"{_METRICS_OF}{name}": "counts" for name in times}
-    without_ranges = metadata.model_copy(update={"properties": {**metadata.properties, **no_ranges}})
+    without_ranges = metadata.model_copy(update={"properties": {**metadata.properties, **_WITHOUT_RANGES}})
 
     def described(path: str) -> DataFile:
         try:
