@@ -27,7 +27,7 @@ class Message(NamedTuple):
     """A record to send. `at`: its time in ms since 1970; None: now."""
 
     value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: Sequence[tuple[str, bytes | None]]
     at: int | None = None
     key: bytes | None = None
 
