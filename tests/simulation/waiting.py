@@ -35,4 +35,4 @@ class WatchedScheduler(Scheduler):
             self._late(self._passed_over * TIME_SLICE)
 
     def _first_small(self) -> Entry | None:
-        return next((entry for entry in self._lines[Lane.SMALL] if entry[-1].entry is entry), None)
+        return min((entry for entry in self._lines[Lane.SMALL] if entry[-1].entry is entry), default=None)

@@ -24,7 +24,6 @@ import itertools
 import math
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
@@ -97,7 +96,10 @@ class Worker(ABC):
 
 Rank = tuple[float, int]
 Entry = tuple[float, int, int, Worker]
-"""A worker that waits: the rank of its account, -1 in other lanes, and a number of its own."""
+"""A worker that waits: its rank, in the long lane that of its account, and a number of its own."""
+
+FIRST_COME: Final = (-1.0, 0)
+"""The rank of all workers in the other lanes."""
 
 
 class Scheduler:
@@ -112,8 +114,7 @@ class Scheduler:
         self._soon = loop.call_soon
         self._at = loop.call_at
         self._numbers = itertools.count()
-        self._lines: tuple[deque[Entry], deque[Entry]] = deque(), deque()
-        self._heap: list[Entry] = []
+        self._lines: list[list[Entry]] = [[] for _ in Lane]  # a heap for each
         self.lane = Lane.SMALL
         """The lane that is served, or is next."""
         self._left = TIME_SLICE  # seconds of the slice left before the loop must run
@@ -130,19 +131,12 @@ class Scheduler:
 
     def ask(self, worker: Worker) -> None:
         """Queues `worker`; if it waits already, it keeps its place unless it comes sooner now. Its `work` is called later."""
-        before, number = worker.entry, next(self._numbers)
-        if (lane := worker.lane) is Lane.LONG:
-            entry: Entry = (*self.rank(worker.account), number, worker)
-            if before is not None and before[0] >= 0 and before < entry:
-                return
-            heapq.heappush(self._heap, entry)
-        else:
-            if before is not None and before[0] < 0:
-                return
-            entry = (-1.0, 0, number, worker)
-            self._lines[lane].append(entry)
-        worker.entry = entry
-        self._look()
+        lane = worker.lane
+        entry = (*(self.rank(worker.account) if lane is Lane.LONG else FIRST_COME), next(self._numbers), worker)
+        if worker.entry is None or entry < worker.entry:
+            worker.entry = entry
+            heapq.heappush(self._lines[lane], entry)
+            self._look()
 
     def withdraw(self, worker: Worker) -> None:
         """Takes `worker` out of the queue."""
@@ -177,7 +171,7 @@ class Scheduler:
                 self._left, self._rest = TIME_SLICE, REST
                 if spent >= OVERLONG:
                     self._rest_until = self._clock() + min(spent * LONG_REST, MOST_REST)
-            if self._rest or self._heap or any(self._lines):
+            if self._rest or any(self._lines):
                 self._look()
 
     def _serve(self) -> None:
@@ -192,10 +186,9 @@ class Scheduler:
 
     def _next(self) -> Worker | None:
         """Removes and returns the next worker of the lane whose turn it is."""
-        is_long = self.lane is Lane.LONG
-        waiting = self._heap if is_long else self._lines[self.lane]
+        waiting = self._lines[self.lane]
         while waiting:
-            entry = heapq.heappop(self._heap) if is_long else self._lines[self.lane].popleft()
+            entry = heapq.heappop(waiting)
             worker = entry[-1]
             if worker.entry is entry:  # else it has left, or waits elsewhere
                 worker.entry = None

@@ -111,16 +111,16 @@ class InFlightFrame:
 
 
 class FrameQueue:
-    """The frames that wait for a partition, those of each connection in order: the first is in one of two lines, the others
+    """The frames that wait for a partition, those of each connection in order: the first is in the line of its lane, the others
     behind it. So one small frame of each connection is taken at a time.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._behind: dict[Account, deque[InFlightFrame]] = {}
+        self._numbers = itertools.count()
         self.small: deque[InFlightFrame] = deque()
         self.long: list[tuple[float, int, int, InFlightFrame]] = []  # a heap, by their accounts' rank
-        self._numbers = itertools.count()
 
     def __bool__(self) -> bool:
         return bool(self.small or self.long)
@@ -134,17 +134,17 @@ class FrameQueue:
         else:
             behind.append(frame)
 
-    def put(self, frame: InFlightFrame, *, first: bool = False) -> None:
-        """Queues a frame that is the first of its connection: of the small ones as the `first`, or the last."""
-        if frame.small and first:
-            self.small.appendleft(frame)
-        elif frame.small:
-            self.small.append(frame)
-        else:
+    def put(self, frame: InFlightFrame, *, back: bool = False) -> None:
+        """Queues a frame that is the first of its connection. A small one that comes `back` is the next."""
+        if not frame.small:
             heapq.heappush(self.long, (*self._scheduler.rank(frame.account), next(self._numbers), frame))
+        elif back:
+            self.small.appendleft(frame)
+        else:
+            self.small.append(frame)
 
     def take(self, lane: Lane) -> InFlightFrame | None:
-        """Removes and returns the next frame of a lane, if there is one: of those that are not small, the one whose connection
+        """Removes and returns the next frame of a lane: of the small ones the one that came first, else the one whose connection
         has used the least CPU time. It is the first of its connection until `done` is called for it.
         """
         if lane is Lane.SMALL:

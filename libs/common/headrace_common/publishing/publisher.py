@@ -32,7 +32,7 @@ STUCK_TIME: Final = 30.0
 """Seconds without a stored batch, while frames wait or are refused, after which readiness turns red."""
 
 REFUSED_TIME: Final = 30.0
-"""Seconds without a frame after which readiness is green again behind failures: clients may try again."""
+"""Seconds after the last refused frame from which on readiness is green again: clients may try again."""
 
 MOST_PAUSE: Final = 5.0
 """Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
@@ -70,7 +70,7 @@ class Publisher:
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
         self._rotation = 0
-        self._quiet_since: float | None = None
+        self._silent_since = self._loop.time()
 
     @property
     def own_topics(self) -> Mapping[str, Topic]:
@@ -120,33 +120,29 @@ class Publisher:
                 pause = min(2 * pause, MOST_PAUSE)
 
     async def _watch_silence(self) -> None:
-        """Logs once when Kafka stores nothing although frames wait, and when it stores again."""
+        """Looks for how long Kafka has stored nothing while frames waited or were refused. Logs when that is long, and when Kafka
+        stores again.
+        """
+        last, told = self._loop.time(), False
         while True:
             await asyncio.sleep(QUIET_LOOK)
-            silent = self._silent()
-            if self._quiet_since is not None:
-                if self._newest_stored() > self._quiet_since:
-                    self._quiet_since = None
-                    self._log.info("kafka stores again")
-            elif silent >= QUIET_TIME:
-                self._quiet_since = self._loop.time()
-                waiting = sum(pump.waiting() for pump in self._pumps)
+            now = self._loop.time()
+            stores = any(pump.last_stored >= last for pump in self._pumps)
+            if stores or not any(pump.waiting() or pump.refused_at > now - REFUSED_TIME for pump in self._pumps):
+                self._silent_since = now
+            if stores and told:
+                told = False
+                self._log.info("kafka stores again")
+            elif not told and self._silent() >= QUIET_TIME:
+                told = True
+                waits = sum(pump.waiting() for pump in self._pumps)
                 self._log.warning(
-                    "kafka stores nothing", seconds=round(silent), frames_that_wait=waiting, problem=self._why()
+                    "kafka stores nothing", seconds=round(self._silent()), frames_that_wait=waits, problem=self._why()
                 )
+            last = now
 
     def _silent(self) -> float:
-        """Returns the seconds in which Kafka has stored nothing while frames waited, or came again and were refused."""
-        now = self._loop.time()
-        since = [
-            pump.unserved
-            for pump in self._pumps
-            if pump.waiting() or (pump.failure is not None and now - pump.last_frame < REFUSED_TIME)
-        ]
-        return now - max(min(since), self._newest_stored()) if since else 0.0
-
-    def _newest_stored(self) -> float:
-        return max(pump.last_stored for pump in self._pumps)
+        return self._loop.time() - self._silent_since
 
     def _why(self) -> str:
         """Returns why Kafka stores nothing."""

@@ -34,6 +34,8 @@ from headrace_common.session.interface import Frame
 RETRY_PAUSE: Final = 0.1
 """Seconds until records are sent again under another identity."""
 
+NEVER: Final = float("-inf")
+
 LOOK: Final = 1.0
 """Seconds between two looks for frames whose deadline has passed."""
 
@@ -73,20 +75,17 @@ class Pump:
         self._changed = asyncio.Event()
         self.idle = asyncio.Event()  # no frame waits or is in flight
         self.idle.set()
-        self.last_stored = self._clock()
-        self.last_frame = self.last_stored
-        self.unserved = self.last_stored  # since when frames wait, or are given up, and none is stored
-        self.failure: DeliveryError | None = None  # why a frame was abandoned, if nothing was stored since
+        self.last_stored = self.refused_at = NEVER
+        """When a batch was stored last, and when a frame was abandoned last."""
+        self.failure: DeliveryError | None = None
+        """Why a frame was abandoned, if nothing was stored since."""
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
         now = self._clock()
         deadline = NO_DEADLINE if frame.kept else now + self._ack_deadline
-        self.last_frame = now
         if not self._pending:
             self.idle.clear()
-            if self.failure is None:
-                self.unserved = now
         taken = InFlightFrame(frame, listener, now, deadline)
         self._pending[taken] = None
         self._queue.add(taken)
@@ -155,7 +154,7 @@ class Pump:
             if whole:
                 queue.done(frame)
             elif not frame.waits:
-                queue.put(frame, first=True)
+                queue.put(frame, back=True)
             if is_long or clock() >= until:
                 break
 
@@ -191,16 +190,12 @@ class Pump:
             except DeliveryError as failure:
                 return failure
             self._metrics.events_stored.inc(events - len(refused))
-            self._progresses()
+            self.last_stored, self.failure = self._clock(), None
             for record, owner in refused:
                 cycle.rejects.append((owner, refusal(record)))
         cycle.batch = None
         await self._report(cycle)
         return None
-
-    def _progresses(self) -> None:
-        self.last_stored = self.unserved = self._clock()
-        self.failure = None
 
     # Store rejects
 
@@ -258,7 +253,7 @@ class Pump:
             await asyncio.sleep(RETRY_PAUSE)
             return
         if cycle.batch is not None:
-            self.failure = error
+            self._fails(error)
         for number, frame in enumerate(cycle.living()):
             if number % TOLD == 0:
                 await self._scheduler.breathe()
@@ -276,8 +271,11 @@ class Pump:
             if frame in self._pending:
                 self._abandon(frame, error)
         if overdue:
-            self.failure = error
+            self._fails(error)
             self._queue.drop_abandoned()
+
+    def _fails(self, error: DeliveryError) -> None:
+        self.failure, self.refused_at = error, self._clock()
 
     def _abandon(self, frame: InFlightFrame, error: DeliveryError) -> None:
         """Abandons a frame. If it waited for memory, the next of its connection can continue."""
