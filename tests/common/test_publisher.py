@@ -14,6 +14,8 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
+from headrace_common.publishing.batch import Cycle
+from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.publishing.partitions import CACHED_KEY, partition_of
 from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK_TIME, Publisher
 from hypothesis import given
@@ -53,12 +55,6 @@ async def bench() -> AsyncIterator[Bench]:
     await made.tasks.stop()
 
 
-@pytest.fixture
-async def log(bench: Bench) -> CapturingLogger:
-    bench.publisher._log = made = CapturingLogger()  # type: ignore[assignment]
-    return made
-
-
 async def test_whatever_goes_wrong_at_the_start_is_tried_again_but_a_wrong_setting() -> None:
     made = Bench()
     troubles: list[Exception] = [ConfigError("no such file"), AssertionError("a bug"), KeyError("x")]
@@ -76,31 +72,21 @@ async def test_whatever_goes_wrong_at_the_start_is_tried_again_but_a_wrong_setti
     await made.tasks.stop()
 
 
-async def test_a_pump_that_ends_ends_the_service(bench: Bench) -> None:
+@pytest.mark.parametrize("small", [False, True])
+async def test_a_pump_that_ends_ends_the_service(bench: Bench, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a process would keep these clients waiting for ever. Those of other partitions are served until it stops."""
-    pump = bench.publisher._pumps[2]
 
-    async def bug(*_: object) -> None:
+    def add_some(cycle: Cycle, owner: InFlightFrame) -> bool:
         raise KeyError("a bug")
 
-    pump._store_events = bug  # type: ignore[assignment,method-assign]
-    pump.publish(FakeFrame([event(1)]), bench.listener)
-    await until(lambda: bench.ends)
+    with monkeypatch.context() as patch:
+        patch.setattr(Cycle, "add_some", add_some)
+        bench.publisher._pumps[2].publish(FakeFrame([event(1)], small=small), bench.listener)
+        await until(lambda: bench.ends)
     assert bench.tasks.problem == "pump 2 has ended: KeyError('a bug')"
     bench.publisher._pumps[1].publish(FakeFrame([event(3)], ticket=2), bench.listener)
     await until(lambda: bench.listener.heard)
     assert bench.listener.heard == [("stored", 2, 1, True)]
-
-
-async def test_the_first_partition_is_not_the_same_in_every_replica() -> None:
-    """A hundred replicas with one connection each use all partitions."""
-    first = set()
-    for _ in range(100):
-        made = Bench()
-        await made.publisher.start()
-        first.add(made.publisher.choose().where.partition)
-        await made.tasks.stop()
-    assert first == {0, 1, 2, 3}
 
 
 async def test_connections_take_partitions_in_turn_whether_or_not_they_have_leaders(bench: Bench) -> None:
@@ -110,45 +96,36 @@ async def test_connections_take_partitions_in_turn_whether_or_not_they_have_lead
         assert sorted(chosen) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-async def test_what_is_refused_again_and_again_is_silence_too(bench: Bench, log: CapturingLogger) -> None:
+async def test_what_is_refused_again_and_again_is_silence_too(bench: Bench) -> None:
     """A missing right: each frame is abandoned at once, so none ever waits for long."""
-    publisher, up = bench.publisher, bench.publisher._metrics.kafka_up
-    number = 0
+    publisher, up, number = bench.publisher, bench.publisher._metrics.kafka_up, 0
+    publisher._log = log = CapturingLogger()  # type: ignore[assignment]
 
-    async def tried() -> None:
+    async def trying(seconds: float, *, refused: bool = True) -> list[str]:
         nonlocal number
-        number += 1
-        bench.broker.says["headrace.events"].extend(["TopicAuthorizationFailedError"] * bench.refusing)
-        publisher._pumps[number % 4].publish(FakeFrame([event(number)], ticket=number), bench.listener)
-        await until(lambda: bench.listener.of(number))
-        await asyncio.sleep(1)
-
-    async def trying(seconds: float) -> None:
         for _ in range(int(seconds)):
-            await tried()
+            number += 1
+            bench.broker.says["headrace.events"].extend(["TopicAuthorizationFailedError"] * refused)
+            publisher._pumps[number % 4].publish(FakeFrame([event(number)], ticket=number), bench.listener)
+            await until(lambda: bench.listener.of(number))  # noqa: B023  (called at once)
+            await asyncio.sleep(1)
+        return publisher.ready_problems()
 
     await trying(2)
-    assert publisher.ready_problems() == []
-    bench.refusing = False
-    await trying(15)
+    await trying(15, refused=False)
     assert log.calls == [], "it stores"
-    bench.refusing = True
-    await trying(QUIET_TIME + 2)
+    assert await trying(QUIET_TIME + 2) == [], "not yet"
     publisher.collect()
     assert up._value.get() == 0
     (said,) = log.calls
     assert said.args == ("kafka stores nothing",)
     assert "TopicAuthorizationFailedError" in said.kwargs["problem"]
-    assert publisher.ready_problems() == [], "not yet"
-    await trying(STUCK_TIME - QUIET_TIME)
-    (problem,) = publisher.ready_problems()
+    (problem,) = await trying(STUCK_TIME - QUIET_TIME)
     assert "TopicAuthorizationFailedError" in problem
     await asyncio.sleep(REFUSED_TIME)
     assert publisher.ready_problems() == [], "clients may try again"
     assert len(log.calls) == 1, "and it has stored nothing"
-    bench.refusing = False
-    await tried()
-    assert publisher.ready_problems() == []
+    assert await trying(1, refused=False) == []
     await until(lambda: len(log.calls) > 1)
     assert log.calls[1].args == ("kafka stores again",)
 
