@@ -70,39 +70,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-class TestConnectionBudget:
-    async def test_pending_bytes_stop_reading_until_they_are_stored(self) -> None:
-        """But one frame always fits, and another connection is not stopped."""
-        budget = Budget(1000, 100)
-        reader, other = Reader(budget), Reader(budget)
-        reader.receive(120)
-        assert reader.reading
-        reader.complete()
-        assert not reader.reading
-        other.receive(99)
-        assert other.reading
-        assert budget.paused == 1
-        reader.stored()
-        await settle()
-        assert reader.reading
-        assert budget.paused == 0
-
-
-class TestProcessBudget:
-    async def test_who_begins_another_frame_goes_to_the_end_of_the_line(self) -> None:
-        budget = Budget(1000, 10_000)
-        first, second = Reader(budget, "a"), Reader(budget, "b")
-        first.receive(100)
-        second.receive(150)
-        assert not second.reading
-        first.complete(rest=100)
-        first.stored()
-        await settle()
-        for reader in (first, second):
-            reader.pace()
-        assert (first.reading, second.reading) == (False, True)
-
-
 class TestCrowd:
     """Thousands of connections; each that is read brings `READ` bytes at once, as the event loop hands them over."""
 
@@ -171,21 +138,6 @@ class TestCrowd:
             other.complete()
             other.stored()
 
-    async def test_newcomers_are_welcome_while_they_could_be_read(self) -> None:
-        budget = Budget(self.SIZE, self.SIZE // 4)
-        oldest, reader = self.crowd(budget, 2, has_stored=False)
-        oldest.receive(self.ARRIVALS)  # beside all others: what it brings stops nobody else
-        reader.receive(self.ARRIVALS * 7 // 8 - 1)
-        assert budget.welcomes()
-        reader.receive(1)
-        assert not budget.welcomes()
-        reader.complete()  # now it waits for Kafka, and there is some room
-        assert budget.welcomes()
-        reader.receive(self.ARRIVALS // 8)
-        assert not budget.welcomes()
-        reader.stored()
-        assert budget.welcomes()
-
 
 class TestDigesting:
     """Sessions that do long work in parts: who may go on, when memory is short."""
@@ -205,19 +157,6 @@ class TestDigesting:
         assert budget.may_digest(one)
         await settle()
         assert other.reading
-
-    async def test_who_is_known_digests_beside_the_oldest(self) -> None:
-        budget = Budget(256 << 20, (64 << 20))
-        hog, other, has_stored = (Reader(budget, name) for name in ("hog", "other", "has_stored"))
-        has_stored.has_stored = True
-        budget.hold(hog, 64 << 20)
-        assert budget.may_digest(hog)
-        budget.hold(other, 2 << 20)
-        assert not budget.may_digest(other)
-        budget.hold(has_stored, 1000)
-        assert budget.may_digest(has_stored)
-        budget.hold(has_stored, 2 << 20)
-        assert not budget.may_digest(has_stored)
 
 
 READERS = 4

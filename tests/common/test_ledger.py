@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-
 from headrace_common.session.ledger import Ledger
 from headrace_common.session.memory import ENTRY_BYTES, LARGEST, Memory
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def test_only_the_oldest_leaves_and_only_when_it_is_whole() -> None:
@@ -24,29 +20,6 @@ def test_only_the_oldest_leaves_and_only_when_it_is_whole() -> None:
     assert [entry.note for entry in iter(ledger.pop_whole, None)] == ["first", "second"]
     assert ledger.oldest() is None
     assert len(ledger) == 0
-
-
-def test_several_ledgers_of_a_session_share_their_tickets() -> None:
-    tickets = itertools.count()
-    one: Ledger[None] = Ledger(tickets)
-    other: Ledger[None] = Ledger(tickets)
-    given_out = [one.add(None), other.add(None), one.add(None)]
-    assert given_out == [0, 1, 2]
-    assert 1 in other
-    assert 1 not in one
-
-
-@given(st.permutations(range(8)))
-def test_any_order_of_storing_gives_the_order_of_arrival(order: list[int]) -> None:
-    ledger: Ledger[int] = Ledger()
-    tickets = [ledger.add(number) for number in range(8)]
-    left: list[int] = []
-    for last, number in enumerate(order):
-        ledger.stored(tickets[number], 1, True)
-        while (entry := ledger.pop_whole()) is not None:
-            left.append(entry.note)
-        durable = set(order[: last + 1])
-        assert left == list(itertools.takewhile(durable.__contains__, range(8)))
 
 
 # What sessions remember for many events: bounded in bytes

@@ -134,17 +134,6 @@ async def test_who_sends_on_while_its_connection_is_closed_hears_all(tmp_path: P
         wire.writer.write_eof()
 
 
-@pytest.mark.parametrize(
-    "broken", [b"\x17\x03\x03\x00\x20" + bytes(32), b"GET / HTTP/1.1\r\n"], ids=["record", "bytes"]
-)
-async def test_what_came_before_a_broken_record_is_taken(tmp_path: Path, broken: bytes) -> None:
-    async with conversation(tmp_path) as (door, wire):
-        wire.writer.write(wire.speaker.records(data(None)) + broken)
-        await until(lambda: door.publisher.submitted, "its frame is taken")
-        ((published, listener),) = door.publisher.submitted
-        listener.stored(published.ticket, 1, True)
-
-
 @pytest.mark.parametrize("leaves", [True, False], ids=["nothing", "bytes"])
 async def test_a_failed_handshake_leaves_no_memory_to_be_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: bool

@@ -11,7 +11,6 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import (
     LimitSettings,
     ServiceSettings,
-    TopicSettings,
     TopicsProcessSettings,
     environment,
     load,
@@ -37,22 +36,18 @@ def test_every_setting_has_a_description_and_a_section_that_is_known() -> None:
         assert section in {*SECTIONS, *named_protocols()}
 
 
-class TestEnvironment:
-    def test_sets_in_any_case(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        given = environment("limits", frame_time=7.5) | {"headrace_limits__connections": "9"}
-        for name, value in (given | {"HEADRACE_FORWARD__HEARTBEAT": "false"}).items():
-            monkeypatch.setenv(name, value)
-        settings = load(ForwardSettings)
-        assert (settings.limits.frame_time, settings.limits.connections, settings.forward.heartbeat) == (7.5, 9, False)
-        assert settings.limits.frame_bytes == 16 * MIB
-
-    def test_every_problem_is_said_in_a_line_of_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        wrong = {"LIMITS__CONNECTIONS": "0", "LIMITS__FRAME_TIME": "soon", "OPS__PORT": "70000", "LOG__LEVEL": "loud"}
-        for name, value in wrong.items():
-            monkeypatch.setenv(f"HEADRACE_{name}", value)
-        with pytest.raises(ConfigError) as caught:
-            load(ForwardSettings)
-        assert {line.partition(": ")[0] for line in str(caught.value).splitlines()} == {f"HEADRACE_{n}" for n in wrong}
+def test_the_environment_sets_in_any_case_and_every_problem_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = environment("limits", frame_time=7.5) | {"headrace_limits__connections": "9"}
+    for name, value in (given | {"HEADRACE_FORWARD__HEARTBEAT": "false"}).items():
+        monkeypatch.setenv(name, value)
+    settings = load(ForwardSettings)
+    assert (settings.limits.frame_time, settings.limits.connections, settings.forward.heartbeat) == (7.5, 9, False)
+    wrong = {"LIMITS__FRAME_TIME": "soon", "OPS__PORT": "70000", "LOG__LEVEL": "loud"}
+    for name, value in wrong.items():
+        monkeypatch.setenv(f"HEADRACE_{name}", value)
+    with pytest.raises(ConfigError) as caught:
+        load(ForwardSettings)
+    assert {line.partition(": ")[0] for line in str(caught.value).splitlines()} == {f"HEADRACE_{n}" for n in wrong}
 
 
 def test_a_secret_comes_from_a_file_or_a_variable_and_is_not_shown(
@@ -99,10 +94,6 @@ def test_limits_that_do_not_fit(fits: dict[str, int], not_any_more: dict[str, in
     LimitSettings(**fits)
     with pytest.raises(ValueError, match=says):
         LimitSettings(**{**fits, **not_any_more})
-
-
-def test_the_largest_event_is_three_quarters_of_what_a_topic_takes() -> None:
-    assert LimitSettings().event_bytes == TopicSettings().max_message_bytes * 3 // 4
 
 
 REFUSED = [
