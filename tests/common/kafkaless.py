@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -73,21 +73,27 @@ class FakeFrame(Frame):
         return ENVELOPE.reject(Reason.INTERNAL, detail, b"all of it", b"u." + b"f" * 32)
 
 
-@dataclass
-class FakeListener(DeliveryListener):
-    """Writes down what it hears."""
+class Heard(DeliveryListener):
+    """Notes the tickets of frames that are stored whole and that are abandoned, and takes time for it."""
 
-    heard: list[tuple[Any, ...]] = field(default_factory=list)
-    account: Account = field(default_factory=Account)
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.account = Account()
+        self.seconds = seconds
+        self.whole: list[Ticket] = []
+        self.lost: list[Ticket] = []
 
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self.heard.append(("stored", ticket, stored, whole))
+        if self.seconds:
+            slow_loop().work(self.seconds)
+        self.whole += [ticket] * whole
 
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
-        self.heard.append(("abandoned", ticket))
+        if self.seconds:
+            slow_loop().work(self.seconds)
+        self.lost.append(ticket)
 
-    def of(self, ticket: Ticket) -> list[tuple[Any, ...]]:
-        return [line for line in self.heard if line[1] == ticket]
+    def count(self) -> int:
+        return len(self.whole) + len(self.lost)
 
 
 LOST: Final = "lost"

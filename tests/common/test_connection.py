@@ -5,16 +5,18 @@ it ends.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
 from headrace_common.connection.driver import READ_AHEAD, Driver
+from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.connection.timer import RECHECK
 from headrace_common.fairness.budget import Budget
-from headrace_common.fairness.scheduler import Scheduler
+from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, TOLD, Scheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession, Peer
@@ -72,21 +74,6 @@ class Transport:
         if not self.lost:
             self.lost = True
             asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
-
-
-class Alone(ForwardSession):
-    """Says that nothing but a frame is new, wherever it may: what the native core's short way says."""
-
-    def receive(self, data: bytes, now_ms: int) -> bool | None:
-        before = self.status()
-        super().receive(data, now_ms)
-        return len(self._ready) == 1 and not before.partial_bytes and self.status() == before
-
-
-@pytest.fixture(params=[ForwardSession, Alone], ids=["long", "short"])
-def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All is the same by the short way of a frame that comes alone."""
-    monkeypatch.setattr(Bench, "kind", request.param)
 
 
 class Bench:
@@ -203,7 +190,6 @@ STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
 """Limits, and what happens: bytes come, seconds pass, or as the word says."""
 
 
-@pytest.mark.usefixtures("both")
 @pytest.mark.parametrize("name", STORIES)
 async def test_when_it_ends(name: str) -> None:
     limits, story = STORIES[name]
@@ -245,18 +231,6 @@ async def test_each_acknowledgement_has_a_turn_of_the_loop() -> None:
     assert acks(transport) == ["a", "b", "c"]
 
 
-async def test_a_peer_that_does_not_read_is_not_written_to() -> None:
-    made, connection, transport = await one()
-    connection.data_received(data("a"))
-    connection.pause_writing()
-    assert not transport.reading
-    await made.stored()
-    assert transport.writes == []
-    connection.resume_writing()
-    assert transport.reading
-    assert acks(transport) == ["a"]
-
-
 async def test_on_a_connection_that_is_closed_what_still_comes_is_read_once_a_rest() -> None:
     made, connection, transport = await one()
     connection.data_received(b"\x01")
@@ -289,7 +263,6 @@ async def test_what_is_abandoned_takes_no_budget_while_its_socket_closes() -> No
     assert made.all_given_back()
 
 
-@pytest.mark.usefixtures("both")
 class TestCrowded:
     """A few clients that stop inside huge frames, or do not read, must not shut the others out."""
 
@@ -330,19 +303,6 @@ class TestCrowded:
         assert theirs.aborted
         assert ours.reading
 
-    async def test_who_comes_while_the_budget_is_full_is_not_read(self) -> None:
-        made = Bench(**SIZES)
-        (first, _), (second, _) = hogs = [await made.connect() for _ in range(2)]
-        for (hog, _), size in zip(hogs, (600_000, 950_000), strict=True):
-            hog.data_received(data(text="x" * size)[:-1])
-            await made.rest()
-        _, transport = await made.connect()
-        assert not transport.reading
-        for hog in (first, second):
-            hog.data_received(data()[-1:])
-            await made.stored()
-        assert transport.reading
-
 
 class TestTurns:
     """Much that arrives at once is looked through in turns, and not read on meanwhile."""
@@ -359,32 +319,6 @@ class TestTurns:
             driver._receiver.scheduler.until = 0.0
 
         monkeypatch.setattr(Driver, "work", works)
-
-    @pytest.mark.usefixtures("both")
-    async def test_much_that_arrives_at_once_waits_for_its_turn(self) -> None:
-        made, connection, transport = await one()
-        connection.data_received(data("a", "x" * (MUCH - 100)))  # less
-        assert len(made.publisher.submitted) == 1
-        connection.data_received(data("b", "x" * MUCH))
-        assert len(made.publisher.submitted) == 1
-        assert made.budget.partial_bytes > MUCH
-        await asyncio.sleep(0)
-        assert len(made.publisher.submitted) == 2
-        assert made.budget.partial_bytes == 0
-        await made.stored()
-        assert acks(transport) == ["a", "b"]
-
-    async def test_who_looks_on_reads_ahead_only_where_there_is_room(self) -> None:
-        made = Bench(**SIZES)
-        for _ in range(2):
-            hog, _ = await made.connect()
-            hog.data_received(data(text="x" * 500_000)[:-1])
-            await made.rest()
-        connection, transport = await made.connect()
-        for _ in range(2):
-            connection.data_received(self.TINY * 8_000)
-            assert connection.is_behind()
-        assert not transport.reading  # it holds more than a little
 
     @pytest.mark.usefixtures("short")
     async def test_a_connection_looks_on_when_it_is_its_turn(self) -> None:
@@ -447,13 +381,98 @@ class TestTurns:
         await made.stored()
         assert made.all_given_back()
 
-    async def test_what_is_kept_until_the_last_word_counts(self) -> None:
-        """Kafka stands still, and the session may have to say how much of what it holds is stored."""
-        made, connection, transport = await one()
-        connection.data_received(data("a") + data(text="x" * 100_000)[:-1])
-        await made.rest()
-        connection.close("drain")
-        assert made.budget.pending >= connection.session.status().partial_bytes > 100_000
-        await made.stored()
-        assert acks(transport) == ["a"]
-        assert connection.session.status().partial_bytes == made.budget.used == 0
+
+# Crowds that send at once: one turn of the loop parses for a bounded time, and nobody waits for ever
+
+
+COST = 0.0005
+"""Seconds that parsing takes."""
+
+
+@pytest.fixture
+async def crowd(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    bench = Bench()
+    bench.receiver.scheduler = Scheduler(bench.loop, bench.loop.time)
+    receive = ForwardSession.receive
+
+    def slowed(session: ForwardSession, received: bytes, now_ms: int) -> None:
+        bench.loop.work(COST)
+        receive(session, received, now_ms)
+
+    monkeypatch.setattr(ForwardSession, "receive", slowed)
+    return bench
+
+
+async def turns(bench: Bench) -> list[float]:
+    """How long each turn of the loop takes until all is parsed."""
+    lengths = []
+    while bench.budget.partial_bytes:
+        before = bench.loop.now
+        await asyncio.sleep(0)
+        lengths.append(bench.loop.now - before)
+        assert len(lengths) < 100_000, "it never rests"
+        if bench.loop.now == before:
+            bench.loop.work(0.001)
+    return lengths
+
+
+async def test_one_turn_parses_for_a_bounded_time(crowd: Bench) -> None:
+    """300 sockets are ready at once. Without the bound the loop would not turn for 150 ms."""
+    clients = [await crowd.connect() for _ in range(300)]
+    before = crowd.loop.now
+    for number, (connection, _) in enumerate(clients):
+        connection.data_received(data(str(number)))
+    assert crowd.loop.now - before <= ARRIVAL_TIME + COST
+    assert 0 < len(crowd.publisher.submitted) < 20
+    assert max(await turns(crowd)) <= TIME_SLICE + 2 * COST
+    assert len(crowd.publisher.submitted) == 300
+    await crowd.stored()
+    assert [acks(transport) for _, transport in clients] == [[str(number)] for number in range(300)]
+
+
+async def test_few_bytes_are_parsed_before_much_of_many(crowd: Bench) -> None:
+    """300 clients have sent 100 KB each, and the turn has no time left: an established one's frame does not wait for theirs."""
+    honest, _ = await crowd.connect()
+    for number in range(100):  # it has used something
+        honest.data_received(data(str(number)))
+        await crowd.stored()
+    for connection, _ in [await crowd.connect() for _ in range(300)]:
+        connection.data_received(data("crowd", "x" * 100_000))
+    while crowd.receiver.scheduler.arrives(crowd.loop.now):
+        crowd.loop.work(COST)
+    honest.data_received(data("honest"))
+    assert not crowd.publisher.submitted
+    await turns(crowd)
+    served = [listener for _, listener in crowd.publisher.submitted]
+    assert len(served) == 301
+    assert served.index(honest) <= TIME_SLICE / COST + 1
+
+
+class Stopping(Stoppable):
+    """A connection that takes a millisecond to stop, and closes at once."""
+
+    def __init__(self, receiver: ReceiverState, loop: SlowLoop) -> None:
+        self._receiver = receiver
+        self._loop = loop
+        receiver.connections.add(self)
+
+    def stop(self) -> None:
+        self._loop.work(0.001)
+        self._receiver.left(self, Peer("127.0.0.1", 1, "127.0.0.1"), "drain")
+
+    def cut(self) -> int:
+        raise AssertionError("all have closed")
+
+
+async def test_a_service_that_stops_tells_its_clients_in_several_turns() -> None:
+    """10,000 clients held the loop until each was told."""
+    receiver = receiver_state(FakePublisher(), LimitSettings())
+    for _ in range(100):
+        Stopping(receiver, slow_loop())
+    draining, left = asyncio.create_task(receiver.drain(60)), [100]
+    while not draining.done():
+        await asyncio.sleep(0)
+        left.append(len(receiver.connections))
+    await draining
+    assert left[-1] == 0
+    assert max(before - after for before, after in itertools.pairwise(left)) == TOLD

@@ -10,14 +10,12 @@ from typing import Any, cast
 import pytest
 from headrace_common.connection.driver import FAULT, Driver, End
 from headrace_common.connection.receiver_state import COLLECTED, ReceiverState, Stoppable
-from headrace_common.fairness.budget import FEW
-from headrace_common.fairness.scheduler import Lane
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Backend, ByteSession, Caller, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
-from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state, until
+from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state
 
 PEER = Peer("192.0.2.7", 1, "192.0.2.7")
 
@@ -137,16 +135,6 @@ async def bench() -> Bench:
     return Bench()
 
 
-async def test_what_is_parsed_as_little_costs_nothing_though_more_has_come_meanwhile(bench: Bench) -> None:
-    """No time was read when it began: it was charged the process's whole processor time, and its next frames came last."""
-    before = bench.driver.account.used
-    bench.driver._receiver.scheduler.ask(bench.driver)
-    bench.budget.hold(bench.driver, 10 * FEW)
-    assert bench.driver.lane is Lane.LONG
-    await until(lambda: "digest" in bench.driver.said)
-    assert bench.driver.account.used == before
-
-
 @pytest.mark.parametrize(
     ("name", "given", "began"),
     [
@@ -189,20 +177,6 @@ async def test_answers_that_come_at_once_are_not_nested(bench: Bench, monkeypatc
     assert not bench.driver.is_broken
 
 
-async def test_requests_that_wait_stay_in_the_budgets_until_they_are_done_or_the_conversation_ends(
-    bench: Bench,
-) -> None:
-    bench.session.waiting = 700
-    bench.session.asks.append(Asked(0))
-    bench.driver.submit(1.0)
-    assert bench.budget.used == 1000
-    bench.session.waiting = 400
-    bench.driver.answered(0, "yes")
-    assert bench.budget.used == bench.driver.pending == 400
-    bench.driver.retire()
-    assert bench.budget.used == 0
-
-
 async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench: Bench) -> None:
     bench.session.ready.append(FakeFrame([], ticket=0))
     bench.driver.submit(1.0)
@@ -215,28 +189,6 @@ async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench
     assert outstanding == [2]
     assert (bench.driver.outstanding, len(bench.driver.under_way)) == (1, 0)
     assert bench.driver.said[-1] == "speak"
-
-
-class Keyed(FakeFrame):
-    ordering_key = b"checkout-production"
-
-
-async def test_a_frame_goes_to_the_partition_of_its_connection_or_of_its_key(bench: Bench) -> None:
-    bench.publisher.keyed[Keyed.ordering_key] = FakePublisher()
-    bench.session.ready += [FakeFrame([], ticket=0), Keyed([], ticket=1)]
-    bench.driver.submit(1.0)
-    assert [frame.ticket for frame, _ in bench.publisher.submitted] == [0]
-    assert [frame.ticket for frame, _ in bench.publisher.keyed[Keyed.ordering_key].submitted] == [1]
-
-
-async def test_the_service_may_end_a_conversation_and_hears_once_when_it_has_ended(bench: Bench) -> None:
-    bench.driver.end("superseded")
-    assert ("close", "superseded", End.SETTLED) in bench.driver.said
-    bench.driver.retire()
-    bench.driver.leave("peer")
-    assert bench.backend.gone == [bench.driver]
-    bench.driver.end("again")
-    assert ("close", "again", End.SETTLED) not in bench.driver.said
 
 
 async def test_who_has_ended_asks_nothing_more_whatever_it_is_answered(bench: Bench) -> None:

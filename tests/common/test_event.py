@@ -17,7 +17,6 @@ from headrace_common.record.contract import (
     HEADERS,
     QUARANTINE_HEADERS,
     QUARANTINE_RULES,
-    Reason,
 )
 from headrace_common.record.encoding import decode, encode
 from headrace_common.record.event import (
@@ -37,45 +36,6 @@ from tests.tiers import examples
 
 NAME = b"d." + b"0" * 32
 TIME = b"2023-11-14T22:13:20Z"
-
-
-class TestEnvelope:
-    def test_headers_in_their_order(self) -> None:
-        envelope = Envelope("forward", "/forward/host", "app.log")
-        value, headers = decode(envelope.event(NAME, TIME, b'{"a":1}', b'{"chunk":"c"}'))
-        assert value == b'{"a":1}'
-        assert headers == [
-            ("ce_specversion", b"1.0"),
-            ("ce_id", NAME),
-            ("ce_source", b"/forward/host"),
-            ("ce_type", b"headrace.forward.event"),
-            ("ce_subject", b"app.log"),
-            ("ce_time", TIME),
-            ("content-type", b"application/json"),
-            ("ce_attributes", b'{"chunk":"c"}'),
-        ]
-        assert tuple(name for name, _ in headers) == HEADERS
-
-
-class TestReject:
-    def test_headers_in_their_order(self) -> None:
-        reject = Envelope("forward", "/forward/host", "t").reject(
-            Reason.OVERSIZED, "too much", b"raw", NAME, b'{"i":1}'
-        )
-        value, headers = decode(reject.record(b"ra", 1, 2, b"ab" * 32))
-        assert value == b"ra"
-        assert headers == [
-            ("reason", b"oversized"),
-            ("detail", b"too much"),
-            ("protocol", b"forward"),
-            ("ce_source", b"/forward/host"),
-            ("ce_subject", b"t"),
-            ("id", NAME),
-            ("part", b"1/2"),
-            ("sha256", b"ab" * 32),
-            ("attributes", b'{"i":1}'),
-        ]
-        assert tuple(name for name, _ in headers) == QUARANTINE_HEADERS
 
 
 class TestRecord:

@@ -91,15 +91,6 @@ def test_a_field_of_another_type_is_absent(raw: bytes, found: Wanted) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b'{"field":1,"number":"\\ud800"}', b'{"field":1,"number":01}', b'{"field":1,"a":"\xff"}']
-)
-def test_behind_a_field_of_another_type_all_is_checked(raw: bytes) -> None:
-    found = read(raw)
-    assert isinstance(found, Fault)
-    assert found.reason is Reason.BAD_JSON
-
-
-@pytest.mark.parametrize(
     ("text", "time"),
     [
         *(
@@ -126,13 +117,6 @@ def test_a_time_in_utc(text: object, time: str | None) -> None:
 
 def text_of(raw: bytes) -> str:
     return "".join(readable(letters) for letters in letters_of(raw))
-
-
-def test_each_byte_that_is_no_letter_of_utf_8() -> None:
-    assert text_of(bytes((0x81, 0x8D, 0x8F, 0x90, 0x9D))) == "\ufffd" * 5
-    assert text_of(b"\x80 \xe9\xff") == "€ éÿ"
-    assert text_of('{"grün":"'.encode() + b'gr\xfcn"}') == '{"grün":"grün"}'
-    assert text_of(b"\xed\xa0\x80") == "í\xa0€"
 
 
 def test_attributes_get_the_bytes() -> None:

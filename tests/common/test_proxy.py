@@ -64,14 +64,6 @@ def test_header(name: str) -> None:
     assert read(data + b"\x93behind") == (client, b"\x93behind")
 
 
-@pytest.mark.parametrize("name", HEADERS)
-def test_no_prefix_of_a_header_is_one(name: str) -> None:
-    data, _ = HEADERS[name]
-    for end in range(len(data)):
-        with pytest.raises(EOFError):
-            read(data[:end])
-
-
 BAD = {
     "no header": b"\x93\xa1t\xce\x65\x53\xf1\x00\x81\xa1m\xa1x and more",
     "HTTP": b"GET / HTTP/1.1\r\n\r\n",

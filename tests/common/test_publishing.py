@@ -45,6 +45,7 @@ from tests.common.kafkaless import (
     ENVELOPE,
     NOW_MS,
     FakeTopics,
+    Heard,
     Kafka,
     event,
     producer_of,
@@ -463,22 +464,6 @@ def test_a_topic_or_broker_that_takes_nothing_is_not_taken_for_bad_records(say: 
     assert not stage.kafka.values["quarantine"]
 
 
-class Heard(DeliveryListener):
-    """Notes what it hears, and takes time for it."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.account = Account()
-        self.seconds = seconds
-        self.tickets: list[Ticket] = []
-
-    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        slow_loop().work(self.seconds)
-        self.tickets.append(ticket)
-
-    def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
-        self.stored(ticket, 0, True)
-
-
 @pytest.mark.parametrize("answer", ["late answer", "stored", "TopicAuthorizationFailedError"])
 async def test_many_at_once_are_told_in_several_turns(answer: str) -> None:
     """That pass their deadline, or are of one cycle. Ten thousand clients held the loop until all were told."""
@@ -490,7 +475,7 @@ async def test_many_at_once_are_told_in_several_turns(answer: str) -> None:
         while told[-1] < 100:
             await asyncio.sleep(0)
             slow_loop().work(0.001)
-            told.append(len(listener.tickets))
+            told.append(listener.count())
         assert max(after - before for before, after in itertools.pairwise(told)) <= TOLD
         assert stage.pumps[0].oldest() is None
 
@@ -532,7 +517,7 @@ class TestBounds:
             frame.runs = parts  # type: ignore[method-assign]
             stage.pumps[0].publish(frame, listener)
             await stage.idle()
-        assert listener.tickets
+        assert listener.whole
         assert 1 < most < 200
 
 

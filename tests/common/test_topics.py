@@ -106,7 +106,10 @@ class Admin:
     ("told", "weak"),
     [
         ({"cleanup.policy": "compact,delete"}, ["cleanup.policy is compact,delete and must be delete"]),
-        ({"message.timestamp.type": "LogAppendTime"}, ["message.timestamp.type is LogAppendTime and must be CreateTime"]),
+        (
+            {"message.timestamp.type": "LogAppendTime"},
+            ["message.timestamp.type is LogAppendTime and must be CreateTime"],
+        ),
         ({"message.timestamp.type": "CreateTime"}, []),
         ({"max.message.bytes": str(SMALLEST_MESSAGE_BYTES - 1)}, ["max.message.bytes below 65536"]),
         ({"max.message.bytes": str(SMALLEST_MESSAGE_BYTES)}, []),
