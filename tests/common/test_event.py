@@ -21,9 +21,10 @@ from headrace_common.record.contract import (
 from headrace_common.record.encoding import decode, encode
 from headrace_common.record.event import (
     FIRST_SECOND,
+    FRAME_PREFIX,
     LAST_SECOND,
     Envelope,
-    FieldHash,
+    FrameIds,
     deterministic_id,
     rfc3339,
     rfc3339_ms,
@@ -147,12 +148,7 @@ class TestIds:
         data = b"".join(struct.pack(">I", len(item)) + item for item in (b"courier", *fields))
         expected = b"d." + hashlib.sha256(data).hexdigest()[:32].encode()
         assert deterministic_id("courier", *fields) == expected
-        pieces = FieldHash("courier", *fields[:2])
-        pieces.begin(300)
-        for _ in range(3):
-            pieces.update(b"\xff" * 100)
-        assert pieces.id() == expected
-        assert pieces.frame_ids()(0xABC) == expected[:26] + b"00000abc"
+        assert FrameIds(expected[:FRAME_PREFIX])(0xABC) == expected[:26] + b"00000abc"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from headrace_common.operations.variables import variable
 
 from tests.contract.waiting import PATIENCE
 
-WELL: Any = SimpleNamespace(live_problems=list, ready_problems=list, notes=list, collect=lambda: None)
+WELL: Any = SimpleNamespace(live_problems=list, ready_problems=list, collect=lambda: None)
 
 
 @pytest.fixture
@@ -86,12 +86,12 @@ async def test_a_head_may_come_in_pieces_and_has_a_largest_size(server: OpsServe
 
 
 @pytest.mark.parametrize(
-    ("problems", "status", "text"), [([], 0, "ok\nslow\n"), (["draining", "kafka"], 1, "draining\nkafka\nslow\n")]
+    ("problems", "status", "text"), [([], 0, "ok\n"), (["draining", "kafka"], 1, "draining\nkafka\n")]
 )
 async def test_it_says_what_the_part_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], problems: list[str], status: int, text: str
 ) -> None:
-    part: Any = SimpleNamespace(ready_problems=lambda: problems, notes=lambda: ["slow"])
+    part: Any = SimpleNamespace(ready_problems=lambda: problems)
     server = OpsServer(OpsSettings(host="::", port=0), part, ReceiverMetrics())
     await server.start()
     monkeypatch.setenv(variable("ops", "port"), str(server.port))

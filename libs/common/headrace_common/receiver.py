@@ -31,7 +31,6 @@ from headrace_common.record.contract import OCTETS as OCTETS
 from headrace_common.record.contract import Reason as Reason
 from headrace_common.record.event import Envelope as Envelope
 from headrace_common.record.event import Event as Event
-from headrace_common.record.event import FieldHash as FieldHash
 from headrace_common.record.event import Part as Part
 from headrace_common.record.event import Reject as Reject
 from headrace_common.record.event import deterministic_id as deterministic_id

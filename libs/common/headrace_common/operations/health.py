@@ -33,10 +33,6 @@ class Health(Protocol):
     def ready_problems(self) -> list[str]:
         """Returns why the process is not ready; empty when it is."""
 
-    def notes(self) -> list[str]:
-        """Returns lines of `/readyz` that an operator should read although the process is ready."""
-        return []
-
     def collect(self) -> None:
         """Updates the gauges before they are read, if they are not always current."""
         return
@@ -103,10 +99,10 @@ class OpsServer:
             self._health.collect()
             return HTTPStatus.OK, self._metrics.exposition()
         if path == "/livez":
-            problems, notes = self._health.live_problems(), []
+            problems = self._health.live_problems()
         elif path == "/readyz":
-            problems, notes = self._health.ready_problems(), self._health.notes()
+            problems = self._health.ready_problems()
         else:
             return HTTPStatus.NOT_FOUND, b""
         status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-        return status, "".join(f"{line}\n" for line in [*(problems or ["ok"]), *notes]).encode()
+        return status, "".join(f"{line}\n" for line in problems or ["ok"]).encode()

@@ -167,39 +167,11 @@ class FrameIds(NamedTuple):
         return b"%b%08x" % (self.prefix, index)
 
 
-class FieldHash:
-    """The first 128 bits of a SHA-256 over a protocol's name and fields, each as u32 length (big-endian) + bytes.
-
-    The last field may come in pieces (`begin`, then `update`), so that a large one can be hashed in slices.
-    """
-
-    __slots__ = ("_state",)
-
-    def __init__(self, protocol: str, *fields: bytes) -> None:
-        self._state = sha256(id_fields(protocol, *fields))
-
-    def begin(self, length: int) -> None:
-        """Begins a field of `length` bytes."""
-        self._state.update(_u32(length))
-
-    def update(self, piece: bytes | bytearray | memoryview) -> None:
-        """Adds a piece of that field."""
-        self._state.update(piece)
-
-    def id(self) -> bytes:
-        """Returns ``d.`` + 32 hex digits."""
-        return _id(self._state.digest())
-
-    def frame_ids(self) -> FrameIds:
-        """Returns the ids for a frame's events: one hash for all, distinguished by the index."""
-        return FrameIds(self.id()[:FRAME_PREFIX])
-
-
 _u32: Final = struct.Struct(">I").pack
 
 
 def hashed_field(item: bytes) -> bytes:
-    """Returns a field as a `FieldHash` hashes it."""
+    """Returns a field as ids hash it: its length as u32, big-endian, and its bytes."""
     return _u32(len(item)) + item
 
 
@@ -210,23 +182,26 @@ def _named(protocol: str) -> bytes:
 
 
 def deterministic_id(protocol: str, *fields: bytes | bytearray | memoryview) -> bytes:
-    """Returns ``d.`` + 32 hex digits, the `FieldHash` of `fields`. The content must be among them."""
+    """Returns ``d.`` + 32 hex digits: the first 128 bits of a SHA-256 over the protocol's name and `fields`, each as a
+    `hashed_field`. The content must be among them.
+    """
     pieces: list[bytes | bytearray | memoryview] = [_named(protocol)]
     for item in fields:
         pieces += (_u32(len(item)), item)
     if len(pieces[-1]) > KEPT_BYTES:  # it need not be copied
         state = sha256(b"".join(pieces[:-1]))
         state.update(pieces[-1])
-        return _id(state.digest())
+        return digest_id(state.digest())
     return hashed_id(b"".join(pieces))
 
 
 def hashed_id(fields: bytes) -> bytes:
     """Returns the `deterministic_id` of encoded fields."""
-    return _id(sha256(fields).digest())
+    return digest_id(sha256(fields).digest())
 
 
-def _id(digest: bytes) -> bytes:
+def digest_id(digest: bytes) -> bytes:
+    """Returns the `deterministic_id` of fields with this SHA-256."""
     return DETERMINISTIC + hexlify(digest[:16])
 
 

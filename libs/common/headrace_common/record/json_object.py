@@ -5,18 +5,19 @@ The check skips unwanted fields instead of building them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Generator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache, lru_cache
 from itertools import accumulate
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from headrace_common.record.contract import Note, Reason
-from headrace_common.record.event import FIRST_SECOND, LAST_SECOND, rfc3339
+from headrace_common.record.event import rfc3339
 from headrace_common.record.json_text import PIECE, Bytes, count, letters_of, noted, object_of, readable, with_raw
 
 M = TypeVar("M")
@@ -32,10 +33,11 @@ TEXT_BYTES: Final = 16 << 10
 _utf8: Final = getincrementaldecoder("utf-8")
 _ARRAY: Final = ord("[")
 _TEXT: Final = ord('"')
-_OBJECT: Final = ord("{")
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: +1 opens, -1 closes
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[{]}")
-_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d)", re.ASCII)
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?[0-5]\d)", re.ASCII
+)
 
 DECIMALS: Final = 9
 """Decimals of a second that are kept; further ones are cut off."""
@@ -78,11 +80,11 @@ class ReadEvent(NamedTuple, Generic[T]):
 
 
 class _Decoders(NamedTuple):
-    """Decoders of a struct, of its fields unparsed, and of each field by its name, with the struct that the field may hold."""
+    """Decoders of a struct, of its fields unparsed, and of each field by its name."""
 
     whole: _Decode
     apart: _Decode
-    fields: Mapping[str, tuple[_Decode, type[msgspec.Struct] | None]]
+    fields: Mapping[str, _Decode]
 
 
 @cache
@@ -93,15 +95,9 @@ def _decoders_of(wanted: type[msgspec.Struct]) -> _Decoders:
         (each.name, msgspec.Raw | msgspec.UnsetType, msgspec.field(default=msgspec.UNSET, name=each.encode_name))
         for each in fields
     ]
-    by_name = {each.name: (msgspec.json.Decoder(each.type).decode, _struct_in(each.type)) for each in fields}
+    by_name = {each.name: msgspec.json.Decoder(each.type).decode for each in fields}
     apart = msgspec.json.Decoder(msgspec.defstruct("Raws", raws)).decode
     return _Decoders(msgspec.json.Decoder(wanted).decode, apart, by_name)
-
-
-def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
-    """Returns the struct among the types that a field may have."""
-    structs = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
-    return structs[0] if structs else None
 
 
 class JsonObject(Generic[T]):
@@ -151,7 +147,7 @@ class JsonObject(Generic[T]):
         """Returns the wanted fields of JSON in UTF-8, or why it is none. Only skipping the values is one call, at most 5 ns
         for each byte.
         """
-        found = cast("T | Fault", self._values(self._wanted, raw))
+        found = self._values(raw)
         if isinstance(found, Fault):
             return found
         decoder = _utf8()
@@ -166,11 +162,17 @@ class JsonObject(Generic[T]):
             return self._too_deep()
         return found
 
-    def _values(self, wanted: type[msgspec.Struct], raw: Bytes | msgspec.Raw) -> msgspec.Struct | Fault:
+    def _values(self, raw: Bytes) -> T | Fault:
         """Returns the fields that are wanted of JSON: those of their types, and numbers that Python can hold."""
-        decoders = _decoders_of(wanted)
+        decoders = _decoders_of(self._wanted)
+        values: dict[str, Any] = {}
         try:
             raws = decoders.apart(raw)
+            for name, decode in decoders.fields.items():
+                value = getattr(raws, name)
+                if value is not msgspec.UNSET and not (len(value) > TEXT_BYTES and memoryview(value)[0] == _TEXT):
+                    with contextlib.suppress(msgspec.ValidationError):
+                        values[name] = decode(value)
         except msgspec.ValidationError as error:
             return Fault(Reason.BAD_RECORD, str(error))
         except msgspec.DecodeError as error:
@@ -179,26 +181,7 @@ class JsonObject(Generic[T]):
             return _not_utf8(error.reason, error.start)
         except RecursionError:  # the wanted field may come before the part that is too deep
             return self._too_deep()
-        values: dict[str, Any] = {}
-        for name, (decode, inner) in decoders.fields.items():
-            value = getattr(raws, name)
-            if value is not msgspec.UNSET:
-                first = memoryview(value)[0] if len(value) > TEXT_BYTES else None
-                try:
-                    if first == _OBJECT and inner is not None:
-                        found = self._values(inner, value)
-                        if isinstance(found, Fault):
-                            return found
-                        values[name] = found
-                    elif first != _TEXT:
-                        values[name] = decode(value)
-                except msgspec.ValidationError:
-                    continue
-                except msgspec.DecodeError as error:
-                    return Fault(Reason.BAD_JSON, str(error))
-                except UnicodeDecodeError as error:
-                    return _not_utf8(error.reason, error.start)
-        return wanted(**values)
+        return self._wanted(**values)
 
     def _too_deep(self) -> Fault:
         return Fault(Reason.TOO_DEEP, f"nested deeper than {self._depth}")
@@ -247,14 +230,7 @@ def deepest(raw: Bytes) -> Generator[int, None, int]:
 @lru_cache(maxsize=4096)
 def _is_second(text: str) -> bool:
     """Returns whether ``2026-11-21T09:59:34`` is a point in time."""
-    return _seconds(text[:10], text[11:]) is not None if len(text) == 19 and text[10] == "T" else False
-
-
-def _seconds(date: str, clock: str) -> int | None:
-    try:
-        return int(datetime.strptime(f"{date}T{clock}+0000", "%Y-%m-%dT%H:%M:%S%z").astimezone(UTC).timestamp())
-    except ValueError:
-        return None
+    return text[10:11] == "T" and _converted(f"{text}Z") is not None
 
 
 def utc(text: object) -> bytes | None:
@@ -268,18 +244,17 @@ def utc(text: object) -> bytes | None:
         decimals = text[20:-1]
         if (len(text) == 20) or (text[19] == "." and len(decimals) <= DECIMALS and decimals.isdecimal()):
             return text.encode()
+    return _converted(text)
+
+
+def _converted(text: str) -> bytes | None:
     found = _TIME.fullmatch(text)
-    seconds = None if found is None else _seconds(found[1], found[2])
-    if found is None or seconds is None:
+    if found is None:
         return None
-    offset = 0
-    if found[4] not in "Zz":
-        hours, minutes = int(found[4][1:3]), int(found[4][-2:])
-        if hours > 23 or minutes > 59:
-            return None
-        offset = (hours * 60 + minutes) * (-60 if found[4][0] == "-" else 60)
-    digits = (found[3] or "")[:DECIMALS]
-    seconds -= offset
-    if not FIRST_SECOND <= seconds <= LAST_SECOND:
+    date, clock, decimals, zone = found.groups("")
+    digits = decimals[:DECIMALS]
+    try:
+        seconds = int(datetime.fromisoformat(f"{date}T{clock}{zone.upper()}").timestamp())
+        return rfc3339(seconds, int(digits), len(digits)) if digits else rfc3339(seconds)
+    except ValueError:
         return None
-    return rfc3339(seconds, int(digits), len(digits)) if digits else rfc3339(seconds)

@@ -5,9 +5,17 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Generator
+from hashlib import sha256
 from typing import Final
 
-from headrace_common.record.event import FRAME_PREFIX, FieldHash, FrameIds, deterministic_id, unique_frame_ids
+from headrace_common.record.event import (
+    FRAME_PREFIX,
+    FrameIds,
+    deterministic_id,
+    digest_id,
+    id_fields,
+    unique_frame_ids,
+)
 
 PROTOCOL: Final = "forward"
 SLICE_BYTES: Final = 1 << 20
@@ -56,13 +64,12 @@ def message_ids(
     fields = (tag, chunk, client) if client else (tag, chunk)
     if len(body) <= SLICE_BYTES:
         return MessageIds(FrameIds(deterministic_id(PROTOCOL, *fields, body)[:FRAME_PREFIX]), chunk, now)
-    state = FieldHash(PROTOCOL, *fields)
-    state.begin(len(body))
+    state = sha256(id_fields(PROTOCOL, *fields) + len(body).to_bytes(4, "big"))
     with memoryview(body) as view:
         for start in range(0, len(body), SLICE_BYTES):
             state.update(view[start : start + SLICE_BYTES])
             yield 0
-    return MessageIds(state.frame_ids(), chunk, now)
+    return MessageIds(FrameIds(digest_id(state.digest())[:FRAME_PREFIX]), chunk, now)
 
 
 def names_content(chunk: bytes, now: int) -> bool:
