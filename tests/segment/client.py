@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -175,6 +176,18 @@ async def log_start(kafka: KafkaSettings) -> int:
         return sum((await consumer.beginning_offsets(consumer.assignment())).values())
     finally:
         await consumer.stop()
+
+
+async def serves(service: Receiver, writer: bytes, level: int) -> float:
+    """Waits until the process tells this level of a writer. Returns the seconds."""
+    began = time.monotonic()
+    while True:
+        try:
+            async with await Client.connect(service.address) as client:
+                assert await client.setup("a", writer) == level
+                return time.monotonic() - began
+        except (ClosedError, ConnectionError):
+            await asyncio.sleep(0.05)
 
 
 async def restart(service: Receiver) -> None:

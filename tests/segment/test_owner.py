@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import signal
-import time
 
 import pytest
 from aiokafka.errors import InvalidProducerEpoch, KafkaError
@@ -21,7 +19,7 @@ from headrace_segment.store.records import LAST_EPOCH
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import since
 from tests.contract.waiting import until
-from tests.segment.client import Client, ClosedError, new_writer
+from tests.segment.client import Client, ClosedError, new_writer, serves
 from tests.segment.speaking import block
 from tests.segment.speaking import events as framed
 
@@ -60,18 +58,6 @@ async def test_kafka_fences_lower_epochs_and_stores_one_of_two_equal_claims(own_
         await each.close()
 
 
-async def _serves(service: Receiver, writer: bytes, level: int) -> float:
-    """Waits until the process tells this level. Returns the seconds."""
-    began = time.monotonic()
-    while True:
-        try:
-            async with await Client.connect(service.address) as client:
-                assert await client.setup("a", writer) == level
-                return time.monotonic() - began
-        except (ClosedError, ConnectionError):
-            await asyncio.sleep(0.05)
-
-
 async def _stands_by(service: Receiver) -> bool:
     status, page = await service.get("/readyz")
     return status == 503 and STANDS_BY in page
@@ -86,21 +72,21 @@ async def test_another_process_takes_over_at_its_start_and_when_the_owner_has_go
         assert await former.setup("a", writer) == 0
         assert await former.append(0, HELLO, writer) == len(HELLO)
         two = await start(own_segments)
-        await _serves(two, writer, len(HELLO))
+        await serves(two, writer, len(HELLO))
         former.say(block(len(HELLO), WORLD, writer))
         with pytest.raises(ClosedError):
             await former.reply()
     await until(lambda: _stands_by(one), "the former owner stands by")
     two.stop()  # SIGTERM
-    assert await _serves(one, writer, len(HELLO)) < 3
+    assert await serves(one, writer, len(HELLO)) < 3
     three = await start(own_segments)
     await until(lambda: _stands_by(one), "the former owner stands by")
     three.kill()
-    assert await _serves(one, writer, len(HELLO)) < SILENCE + 5
+    assert await serves(one, writer, len(HELLO)) < SILENCE + 5
     four = await start(own_segments)
     await until(lambda: _stands_by(one), "the former owner stands by")
     four.signal(signal.SIGSTOP)
-    assert await _serves(one, writer, len(HELLO)) < SILENCE + 5
+    assert await serves(one, writer, len(HELLO)) < SILENCE + 5
     async with await Client.connect(one.address) as client:
         assert await client.setup("a", writer) == len(HELLO)
         assert await client.append(len(HELLO), WORLD, writer) == len(HELLO + WORLD)

@@ -16,7 +16,7 @@ from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import produce
 from tests.contract.waiting import until
 from tests.segment import speaking_today as today
-from tests.segment.client import Client, ClosedError, TodayClient, log_start, new_writer, restart
+from tests.segment.client import Client, ClosedError, TodayClient, log_start, new_writer, restart, serves
 from tests.segment.speaking import block, read, setup
 from tests.segment.speaking import events as framed
 from tests.system.cluster import admin, altered
@@ -83,8 +83,9 @@ async def test_a_block_that_is_refused_ends_all_connections_and_nothing_is_store
             large.say(block(0, noise, one))
             await large.sees_end()
             await other.sees_end()
+    await serves(service, one, 0)
     async with await Client.connect(service.address) as client:
-        assert await client.setup("a", one) == 0
+        await client.setup("a", one)
         assert await client.append(0, noise, one) == len(noise)
         assert await client.content("a") == noise
         assert await client.setup("b", two) == len(HELLO)

@@ -100,7 +100,7 @@ def test_original_blocks(name: str, blocks: list[tuple[bytes, int, bytes]]) -> N
 
 NOT_SPOKEN = {
     *("auth_token_check_failed", "conditional_check_failed", "error_message", "segment_deleted", "wrong_host"),
-    *("segment_sealed", "segment_truncated", "segment_is_sealed"),
+    *("segment_sealed", "segment_truncated", "segment_is_sealed", "invalid_event_number"),
 }
 """We never send them, and a client does not."""
 
@@ -115,7 +115,6 @@ TODAY_REPLIES: dict[str, Any] = {
     "segment_already_exists": today.SegmentAlreadyExists(REQUEST, SEGMENT),
     "no_such_segment": today.NoSuchSegment(REQUEST, SEGMENT),
     "segment_is_truncated": today.SegmentIsTruncated(REQUEST, SEGMENT, 13, "", 0),
-    "invalid_event_number": today.InvalidEventNumber(W1, REQUEST, "", 42),
     "operation_unsupported": today.OperationUnsupported(REQUEST, "mergeSegments"),
 }
 LETTERS = b"".join(b"\0\0\0\0\0\0\0\x18" + each * 24 for each in (b"a", b"b", b"c"))

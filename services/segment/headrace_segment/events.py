@@ -124,8 +124,8 @@ class BlockFrame(Frame):
 # Each yields an event's level, name and bytes. The name distinguishes it from others of its writer with the same bytes.
 #
 # It is the level behind the event, in whatever block it comes. A client of today's dialect numbers events one by one if it frames
-# each as an Event message, as the Java client's writers of events do. If it frames nothing, its block is one event. With fewer or
-# more events than it said, or more than numbers, an event's name is its block's level and its place there.
+# each as an Event message, as the Java client's writers of events do. If it frames nothing, or fewer or more than it said, or
+# more than there are numbers, its block is one event.
 
 
 def _by_bytes(block: Block) -> Iterator[tuple[int, bytes, bytes]]:
@@ -147,19 +147,15 @@ def _by_numbers(block: Block) -> Iterator[tuple[int, bytes, bytes] | int]:
             break
         if framed % SLICE == 0:
             yield 0
-    if not framed:
+    assert block.before is not None
+    if not framed or not framed == block.events <= block.after - block.before:
         yield block.after, _packed(block.after), data
         return
-    assert block.before is not None
-    numbered = framed == block.events <= block.after - block.before
     at, level = 0, block.after - framed
     while at < size:
         _, body = unpack(data, at)
         start, at, level = at + header, at + header + body, level + 1
-        if numbered:
-            yield level, _packed(level), data[start:at]
-        else:
-            yield block.after, _packed(block.after) + _packed(start), data[start:at]
+        yield level, _packed(level), data[start:at]
 
 
 def _about(block: Block) -> bytes:

@@ -23,7 +23,7 @@ from aiokafka.structs import TopicPartition
 from headrace_common.kafka.client import Topic, client_arguments, describe, explain
 from headrace_common.kafka.producer import LOST_US, Producer
 from headrace_common.kafka.record_batch import UNLIMITED, KeyedBatch
-from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, HeadraceError
+from headrace_common.operations.errors import DeliveryError, HeadraceError
 from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Backend, Caller, Question
 from typing_extensions import override
@@ -268,10 +268,7 @@ class Owner(Backend, OwnParts):
     # Appending
 
     async def _append(self, producer: Producer, claim: Claim) -> None:
-        """Appends what is asked for, batch after batch; else signs of life.
-
-        Raises `FencedError`; `DeliveryError`, unless Kafka refuses the records themselves.
-        """
+        """Appends what is asked for, batch after batch; else signs of life. Raises `FencedError` and `DeliveryError`."""
         due, checked = self._next_checkpoint(), self._clock()
         while True:
             while self._appending:
@@ -293,15 +290,7 @@ class Owner(Backend, OwnParts):
     async def _append_batch(self, producer: Producer) -> None:
         batch, time_ms = KeyedBatch(self._topic.batch_bytes(self._kafka.batch_bytes)), now_ms()
         if self._appending.fill(lambda key, record: batch.add(key, record.encode(self.start_at), time_ms)):
-            try:
-                time_ms = await self._store_next(producer, batch)
-            except DeliveryError as error:
-                if error.in_doubt or error.policy is not DeliveryPolicy.POISON:
-                    raise
-                self._log.warning("blocks were refused", problem=str(error))
-                self._appending.lost("producer")
-                await asyncio.sleep(PAUSE)
-                return
+            time_ms = await self._store_next(producer, batch)
         blocks = self._appending.stored(time_ms)
         self._metrics.blocks.inc(len(blocks))
         self._readers.stored(blocks)

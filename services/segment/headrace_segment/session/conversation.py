@@ -6,8 +6,8 @@ the client says        we answer
 Hello                  Hello with the wire versions that we speak; if they are not the client's, the conversation ends
 SetupAppend            AppendSetup with the writer's level, when its session is open; NoSuchSegment
 a block                DataAppended, when the block is stored: first its events on the events topic, then its bytes in its
-                       segment. A block at or below the level is acknowledged again and stored once; in today's dialect it
-                       gets InvalidEventNumber, and the conversation ends
+                       segment. A block at or below the level is acknowledged again and stored once; in today's dialect the
+                       conversation ends
 ReadSegment            SegmentRead, SegmentIsTruncated, NoSuchSegment
 GetStreamSegmentInfo   StreamSegmentInfo, NoSuchSegment
 CreateSegment          SegmentCreated, SegmentAlreadyExists
@@ -28,38 +28,28 @@ import itertools
 import struct
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
+from headrace_common.record.event import Envelope
 from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
 from typing_extensions import override
 
+from headrace_segment import questions as ask
 from headrace_segment.events import BlockFrame, envelope
-from headrace_segment.questions import (
-    AppendBlock,
-    Appended,
-    BytesRead,
-    Created,
-    CreateSegment,
-    DescribeSegment,
-    Opened,
-    OpenSession,
-    OutcomeUnknown,
-    ReadBytes,
-    Refusal,
-    Refused,
-    RepliesLeft,
-)
-from headrace_segment.session.requests import ORIGINAL, TODAY, WAITING, Asks, Dialect, Request, Writer
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
 from headrace_segment.store.fold import Segment
+from headrace_segment.store.records import Numbering
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import Kind
+from headrace_segment.wire.layout import Table
+from headrace_segment.wire.original import OriginalDecoder
 from headrace_segment.wire.parser import Block, MessageParser
-from headrace_segment.wire.today import NEWEST, OLDEST, Unsupported
+from headrace_segment.wire.today import NEWEST, OLDEST, TodayDecoder, Unsupported
 
 HELLO: Final = struct.pack(">i", Kind.HELLO)
 """The beginning of today's dialect. The original one does not have this message."""
@@ -68,19 +58,63 @@ WRITE_BYTES: Final = 64 << 10
 """Replies are handed out in pieces of about this size, or one by one if they are larger: what the transport holds of a
 client that does not read is at most one reply more than its own buffer."""
 
-REPLIES: Final = 2048
-"""Replies that wait to leave and cost nothing, so that acknowledgements do not trouble the budgets; each further one is a request
-that waits."""
+WAITING: Final = 256
+"""Bytes that a request costs, beyond its own, while it waits for those before it; and a reply while it waits to leave."""
+
+REPLIES: Final = 2048 * WAITING
+"""Bytes of replies that cost nothing, so that acknowledgements do not trouble the budgets."""
 
 READS: Final = 1024
 """Reads of one connection that have no answer yet."""
 
 _REFUSED: Final = {
-    Refusal.NO_SEGMENT: Kind.NO_SUCH_SEGMENT,
-    Refusal.EXISTS: Kind.SEGMENT_ALREADY_EXISTS,
-    Refusal.TRUNCATED: Kind.SEGMENT_IS_TRUNCATED,
+    ask.Refusal.NO_SEGMENT: Kind.NO_SUCH_SEGMENT,
+    ask.Refusal.EXISTS: Kind.SEGMENT_ALREADY_EXISTS,
+    ask.Refusal.TRUNCATED: Kind.SEGMENT_IS_TRUNCATED,
 }
 """What a client is told; any other refusal ends the conversation."""
+
+Asks = ask.OpenSession | ask.ReadBytes | ask.CreateSegment | ask.DescribeSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a client speaks. `least`: bytes that a reader gets even if it asks for less, if they are there."""
+
+    decoder: type[MessageParser[Any]]
+    messages: Table
+    numbering: Numbering
+    least: int
+
+
+ORIGINAL: Final = Dialect(OriginalDecoder, original.MESSAGES, Numbering.BYTES, 0)
+TODAY: Final = Dialect(TodayDecoder, today.MESSAGES, Numbering.EVENTS, 8)
+
+
+@dataclass(slots=True, eq=False)  # not frozen: one for each block
+class Request:
+    """A request without an answer. `number`: the client's own, if its dialect has one. `question`: None until it may be asked."""
+
+    asked: Asks | Block
+    number: int
+    received_ms: int
+    cost: int
+    writer: Writer | None = None
+    question: Asks | ask.AppendBlock | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Writer:
+    """A writer on this connection. `level`: acknowledged; `sent`: handed out; `pending`: requests without an answer."""
+
+    id: bytes
+    segment: str
+    envelope: Envelope
+    """Of its events."""
+    level: int
+    sent: int
+    pending: int = 1
+    is_open: bool = False
 
 
 class SegmentSession(ByteSession):
@@ -99,12 +133,13 @@ class SegmentSession(ByteSession):
         self._waiting_bytes = 0
         self._tickets = itertools.count()
         self._ready: list[BlockFrame] = []
-        self._frames: dict[Ticket, tuple[Request, Writer, Block]] = {}  # not stored
+        self._frames: dict[Ticket, tuple[Request, ask.AppendBlock]] = {}  # not stored
         self._questions: list[Question] = []
         self._asked: dict[Ticket, Request] = {}
         self._reads = 0  # without an answer
         self._leaving = False  # the transport has got a reply with bytes of a segment
-        self._replies: list[tuple[Any, int]] = []
+        self._replies: deque[Any] = deque()
+        self._reply_bytes = 0
         self._abandoned = False
         self._ending = False
 
@@ -123,34 +158,34 @@ class SegmentSession(ByteSession):
             try:
                 asked = said if isinstance(said, Block) else self._heard(said)
                 if asked is not None:
-                    request = Request(asked, getattr(said, "request", 0), now_ms)
-                    self._waiting.append(request)
-                    self._waiting_bytes += request.cost
+                    cost = WAITING + len(getattr(asked, "data", b""))
+                    self._waiting.append(Request(asked, getattr(said, "request", 0), now_ms, cost))
+                    self._waiting_bytes += cost
                     self._go_on()
             except ProtocolError as error:
                 raise self._decoder.fault(str(error), error.limit) from None
 
     def _heard(self, said: Any) -> Asks | None:
         """Returns what a message asks for; None if that is done."""
+        ticket = next(self._tickets)
+        if isinstance(said, today.SetupAppend | original.SetupAppend):
+            return ask.OpenSession(ticket, said.segment, said.writer, self._dialect.numbering)
+        if isinstance(said, today.ReadSegment | original.ReadSegment):
+            length = min(max(said.length, self._dialect.least), self._section.reply_bytes)
+            return ask.ReadBytes(ticket, said.segment, said.offset, length)
+        if isinstance(said, today.CreateSegment):
+            return ask.CreateSegment(ticket, said.segment)
+        if isinstance(said, today.GetSegmentInfo):
+            return ask.DescribeSegment(ticket, said.segment)
         if isinstance(said, Unsupported):
             self._reply(today.OperationUnsupported(said.request, f"type {said.kind}"))
-        elif isinstance(said, today.KeepAlive | original.KeepAlive):
-            self._reply(said)
         elif isinstance(said, today.Hello):
             self._reply(today.Hello(NEWEST, OLDEST))
             if said.high < OLDEST or said.low > NEWEST:
                 raise ProtocolError(f"wire versions {said.low} to {said.high}; {OLDEST} to {NEWEST} are spoken")
         else:
-            return self._question(said, next(self._tickets))
+            self._reply(said)  # a KeepAlive
         return None
-
-    def _question(self, said: Any, ticket: Ticket) -> Asks:
-        if isinstance(said, today.SetupAppend | original.SetupAppend):
-            return OpenSession(ticket, said.segment, said.writer, self._dialect.numbering)
-        if isinstance(said, today.ReadSegment | original.ReadSegment):
-            length = min(max(said.length, self._dialect.least), self._section.reply_bytes)
-            return ReadBytes(ticket, said.segment, said.offset, length)
-        return (CreateSegment if isinstance(said, today.CreateSegment) else DescribeSegment)(ticket, said.segment)
 
     def _go_on(self) -> None:
         """Takes requests in their order, as long as they wait for no answer. Raises `ProtocolError`.
@@ -161,8 +196,8 @@ class SegmentSession(ByteSession):
         while self._waiting:
             request = self._waiting[0]
             asked = request.asked
-            writer = self._writers.get(asked.writer) if isinstance(asked, OpenSession | Block) else None
-            if writer is not None and writer.pending and (not writer.is_open or isinstance(asked, OpenSession)):
+            writer = self._writers.get(asked.writer) if isinstance(asked, ask.OpenSession | Block) else None
+            if writer is not None and writer.pending and (not writer.is_open or isinstance(asked, ask.OpenSession)):
                 return
             self._waiting.popleft()
             self._waiting_bytes -= request.cost
@@ -175,12 +210,12 @@ class SegmentSession(ByteSession):
         size = len(asked.segment.encode())
         if not 0 < size <= self._section.name_bytes:
             raise ProtocolError(f"a segment's name of {size} bytes; 1 to {self._section.name_bytes} are allowed")
-        if isinstance(asked, OpenSession):
+        if isinstance(asked, ask.OpenSession):
             if asked.writer not in self._writers and len(self._writers) >= self._section.connection_writers:
                 raise ProtocolError(f"more than {self._section.connection_writers} writers on one connection")
             first, about = asked.numbering.first, envelope(self._peer, asked.segment)
             request.writer = self._writers[asked.writer] = Writer(asked.writer, asked.segment, about, first, first)
-        elif isinstance(asked, ReadBytes):
+        elif isinstance(asked, ask.ReadBytes):
             if self._reads >= READS:
                 raise ProtocolError(f"more than {READS} reads without an answer")
             self._reads += 1
@@ -193,7 +228,6 @@ class SegmentSession(ByteSession):
             raise ProtocolError("a block of a writer that is not set up")
         if block.before is None:
             if block.after <= writer.sent:
-                self._reply(today.InvalidEventNumber(writer.id, block.request, "", block.after))
                 raise ProtocolError(f"event number {block.after} does not rise above {writer.sent}")
             block.before = writer.sent
         elif block.before != writer.sent < block.after:
@@ -210,7 +244,8 @@ class SegmentSession(ByteSession):
                 self._limits.event_bytes,
             )  # fmt: skip
             frame.ticket = next(self._tickets)
-            self._frames[frame.ticket] = request, writer, block
+            record = records.Block(writer.id, block.before, block.after, block.data)
+            self._frames[frame.ticket] = request, ask.AppendBlock(next(self._tickets), writer.segment, record)
             self._ready.append(frame)
 
     def _release(self) -> None:
@@ -225,11 +260,9 @@ class SegmentSession(ByteSession):
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         if not whole:
             return
-        request, writer, block = self._frames.pop(ticket)
+        request, question = self._frames.pop(ticket)
         if not self._abandoned:
-            assert block.before is not None
-            record = records.Block(writer.id, block.before, block.after, block.data)
-            request.question = AppendBlock(next(self._tickets), writer.segment, record)
+            request.question = question
             self._release()
 
     @override
@@ -243,9 +276,9 @@ class SegmentSession(ByteSession):
         request = self._asked.pop(ticket, None)
         if request is None:  # `RepliesLeft`
             return
-        if isinstance(request.question, ReadBytes):
+        if isinstance(request.question, ask.ReadBytes):
             self._reads -= 1
-        if isinstance(answer, OutcomeUnknown):  # the service ends the conversation; nothing more of it is handed out
+        if isinstance(answer, ask.OutcomeUnknown):  # the service ends the conversation: nothing more is handed out
             self._abandoned = True
             return
         if request.writer is not None:
@@ -254,8 +287,8 @@ class SegmentSession(ByteSession):
             self._hear(request, answer)
             self._go_on()
         except ProtocolError:  # those of the answers behind it mostly say the same
-            self._waiting_bytes -= sum(each.cost for each in self._waiting)
             self._waiting.clear()
+            self._waiting_bytes = 0
             if not self._ending:
                 self._ending = True
                 raise
@@ -263,16 +296,16 @@ class SegmentSession(ByteSession):
     def _hear(self, request: Request, answer: object) -> None:
         question, writer = request.question, request.writer
         assert question is not None
-        if isinstance(answer, Appended):
+        if isinstance(answer, ask.Appended):
             assert writer is not None
             self._acknowledge(writer, answer.level, request.number, answer.length)
-        elif isinstance(answer, Opened):
+        elif isinstance(answer, ask.Opened):
             assert writer is not None
             writer.level = writer.sent = answer.level
             writer.is_open = True
             self._say(Kind.APPEND_SETUP, request, writer=writer.id, level=answer.level)
-        elif isinstance(answer, BytesRead):
-            assert isinstance(question, ReadBytes)
+        elif isinstance(answer, ask.BytesRead):
+            assert isinstance(question, ask.ReadBytes)
             self._say(
                 Kind.SEGMENT_READ, request, offset=question.offset, at_tail=answer.at_tail, end_of_segment=False,
                 flags=original.AT_TAIL * answer.at_tail, data=answer.data,
@@ -282,23 +315,24 @@ class SegmentSession(ByteSession):
                 Kind.SEGMENT_INFO, request, exists=True, sealed=False, deleted=False, modified=answer.modified,
                 length=answer.length, start=answer.start,
             )  # fmt: skip
-        elif isinstance(answer, Created):
+        elif isinstance(answer, ask.Created):
             self._say(Kind.SEGMENT_CREATED, request)
         else:
-            assert isinstance(answer, Refused)
-            if answer.why in (Refusal.SEGMENTS, Refusal.WRITERS):
+            assert isinstance(answer, ask.Refused)
+            if answer.why in (ask.Refusal.SEGMENTS, ask.Refusal.WRITERS):
                 raise ProtocolError(f"{type(question).__name__} exceeds {answer.why.value}", limit=answer.why.value)
             if answer.why not in _REFUSED:
                 raise ProtocolError(f"an append is refused: {answer.why.value}")
-            offset = question.offset if isinstance(question, ReadBytes) else -1
+            offset = question.offset if isinstance(question, ask.ReadBytes) else -1
             self._say(_REFUSED[answer.why], request, start=answer.start, offset=offset)
 
     def _acknowledge(self, writer: Writer, level: int, request: int, length: int) -> None:
         """Successive levels of one writer make one reply."""
         messages, previous, writer.level = self._dialect.messages, writer.level, level
-        last = self._replies[-1][0] if self._replies else None
+        last = self._replies[-1] if self._replies else None
         if last is not None and messages.kind(last) == Kind.DATA_APPENDED and last.writer == writer.id:
             previous = getattr(last, "previous", previous)
+            self._reply_bytes -= WAITING
             self._replies.pop()
         self._reply(
             messages.make(
@@ -312,29 +346,24 @@ class SegmentSession(ByteSession):
         self._reply(self._dialect.messages.make(kind, **about, **fields))
 
     def _reply(self, message: Any) -> None:
-        """A KeepAlive costs what it echoes until it leaves; what is read of segments, the service counts."""
-        echoes = self._dialect.messages.kind(message) == Kind.KEEP_ALIVE
-        cost = WAITING + len(getattr(message, "data", b"")) if echoes else 0
-        self._waiting_bytes += cost
-        self._replies.append((message, cost))
+        self._reply_bytes += _cost(message)
+        self._replies.append(message)
 
     # What the driver asks
 
     @override
     def outgoing(self) -> bytes:
         if self._leaving:  # the transport asks again when that is written
-            self._questions.append(RepliesLeft(next(self._tickets)))
+            self._questions.append(ask.RepliesLeft(next(self._tickets)))
             self._leaving = False
         pieces: list[bytes] = []
         size = 0
-        for message, cost in self._replies:
-            if size >= WRITE_BYTES:
-                break
-            self._leaving |= self._dialect.messages.kind(message) == Kind.SEGMENT_READ and bool(message.data)
-            self._waiting_bytes -= cost
+        while self._replies and size < WRITE_BYTES:
+            message = self._replies.popleft()
+            self._leaving |= isinstance(message, today.SegmentRead | original.SegmentRead) and bool(message.data)
+            self._reply_bytes -= _cost(message)
             pieces.append(self._dialect.messages.encode(message))
             size += len(pieces[-1])
-        del self._replies[: len(pieces)]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @override
@@ -360,6 +389,11 @@ class SegmentSession(ByteSession):
         partial_bytes = len(self._first) if decoder is None else decoder.partial_bytes()
         return Status(
             partial_bytes=partial_bytes,
-            waiting_bytes=self._waiting_bytes + WAITING * max(0, len(self._replies) - REPLIES),
+            waiting_bytes=self._waiting_bytes + max(0, self._reply_bytes - REPLIES),
             busy=decoder is not None and decoder.busy,
         )
+
+
+def _cost(reply: Any) -> int:
+    """Returns the bytes that a reply costs until it leaves. What is read of segments, the service counts."""
+    return WAITING + (len(reply.data) if isinstance(reply, original.KeepAlive) else 0)

@@ -51,7 +51,4 @@ NoSuchSegment = _row(Kind.NO_SUCH_SEGMENT, "NoSuchSegment", **_ABOUT, **_TRACE, 
 SegmentIsTruncated = _row(
     Kind.SEGMENT_IS_TRUNCATED, "SegmentIsTruncated", **_ABOUT, start=I64, **_TRACE, offset=I64(-1)
 )
-InvalidEventNumber = _row(
-    Kind.INVALID_EVENT_NUMBER, "InvalidEventNumber", writer=UUID, request=I64, trace=TEXT, level=I64
-)
 OperationUnsupported = _row(Kind.OPERATION_UNSUPPORTED, "OperationUnsupported", request=I64, operation=TEXT, **_TRACE)

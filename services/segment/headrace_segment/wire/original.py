@@ -17,7 +17,6 @@ Offsets count the bytes of whole Event messages, header included, as the segment
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
@@ -63,20 +62,12 @@ _OUTSIDE: Final = {Kind.SETUP_APPEND, Kind.READ_SEGMENT, Kind.BEGIN_APPEND_BLOCK
 _INSIDE: Final = {Kind.EVENT, Kind.PADDING, Kind.END_APPEND_BLOCK} | _PART
 
 
-@dataclass(slots=True)
-class _Parts:
-    """A message that comes in parts."""
-
-    data: bytearray = field(default_factory=bytearray)
-    whole: bool = False
-
-
 class OriginalDecoder(MessageParser[Any]):
     """`frame_bytes` also bounds a message that came in parts. Yields requests, and Block."""
 
     @override
     def messages(self) -> Steps:
-        parts: _Parts | None = None
+        parts: bytearray | None = None
         while True:
             if parts is None:
                 self.begins()
@@ -89,10 +80,10 @@ class OriginalDecoder(MessageParser[Any]):
             self._fits(length)
             body = yield length
             if kind == Kind.PARTIAL_MESSAGE:
-                parts = self._part(parts, body, 0, events_only=False)
-                self.held = len(parts.data)
-                if parts.whole:
-                    self.unread(bytes(parts.data))
+                parts, whole = self._part(parts, body, 0, events_only=False)
+                self.held = len(parts)
+                if whole:
+                    self.unread(bytes(parts))
                     parts = None
                 continue
             request = MESSAGES.decode(kind, body)
@@ -111,7 +102,7 @@ class OriginalDecoder(MessageParser[Any]):
             raise ProtocolError(f"a BeginAppendBlock of {BEGIN_BYTES} + {inside} bytes for {begin.capacity}")
         self._fits(inside)
         data, events, used, seen = bytearray(), 0, 0, 0
-        parts: _Parts | None = None
+        parts: bytearray | None = None
         end: Any = None
         while end is None or parts is not None:
             kind, length = yield from self._next_inside(parts, end)
@@ -137,16 +128,16 @@ class OriginalDecoder(MessageParser[Any]):
                 data += body
                 events += 1
             elif kind == Kind.PARTIAL_MESSAGE:
-                parts = self._part(parts, body, len(data), events_only=True)
-                if parts.whole:
-                    data += parts.data
+                parts, whole = self._part(parts, body, len(data), events_only=True)
+                if whole:
+                    data += parts
                     parts, events = None, events + 1
-            self.held = len(data) + (0 if parts is None else len(parts.data))
+            self.held = len(data) + len(parts or b"")
         if len(data) != end.length:
             raise ProtocolError(f"a block of {len(data)} bytes that ends as one of {end.length}")
         yield Block(begin.writer, begin.offset, end.offset, bytes(data), events)
 
-    def _next_inside(self, parts: _Parts | None, end: Any) -> Generator[int, bytes, tuple[int, int]]:
+    def _next_inside(self, parts: bytearray | None, end: Any) -> Generator[int, bytes, tuple[int, int]]:
         if end is not None:
             return (yield from self._header(_PART, "after a block that lacks a part"))
         if parts is not None:
@@ -160,21 +151,20 @@ class OriginalDecoder(MessageParser[Any]):
         if end.length < 0 or end.offset != begin.offset + end.length:
             raise ProtocolError(f"an EndAppendBlock at {end.offset}: {begin.offset} + {end.length} is expected")
 
-    def _part(self, parts: _Parts | None, body: bytes, before: int, *, events_only: bool) -> _Parts:
-        """Returns the parts of a message with one more. `before`: bytes of its block that come before it."""
+    def _part(self, parts: bytearray | None, body: bytes, before: int, *, events_only: bool) -> tuple[bytearray, bool]:
+        """Returns the parts of a message with one more, and whether it is whole. `before`: bytes of its block before it."""
         part = MESSAGES.decode(Kind.PARTIAL_MESSAGE, body)
         if part.place not in (0, 1, 2):
             raise ProtocolError(f"a PartialMessage of kind {part.place}")
         if (part.place == 0) != (parts is None):
             raise ProtocolError("a PartialMessage out of its order")
-        parts = parts or _Parts()
-        parts.data += part.data
-        parts.whole = part.place == 2
-        if len(parts.data) < HEADER.size:
-            if parts.whole:
+        parts, whole = parts or bytearray(), part.place == 2
+        parts += part.data
+        if len(parts) < HEADER.size:
+            if whole:
                 raise ProtocolError("the parts of a message end inside its header")
-            return parts
-        kind, length = HEADER.unpack_from(parts.data)
+            return parts, whole
+        kind, length = HEADER.unpack_from(parts)
         if kind == Kind.PARTIAL_MESSAGE:
             raise ProtocolError("a PartialMessage in parts")
         if events_only and kind != Kind.EVENT:
@@ -183,6 +173,6 @@ class OriginalDecoder(MessageParser[Any]):
         if length > MAX_BODY:
             raise ProtocolError(f"a message of {length} bytes in parts")
         self._fits(size + before, "a message in parts")
-        if len(parts.data) > size or (parts.whole and len(parts.data) != size):
-            raise ProtocolError(f"parts of {len(parts.data)} bytes for a message of {size}")
-        return parts
+        if len(parts) > size or (whole and len(parts) != size):
+            raise ProtocolError(f"parts of {len(parts)} bytes for a message of {size}")
+        return parts, whole
