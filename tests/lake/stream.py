@@ -52,7 +52,9 @@ async def _put(kafka: KafkaSettings, batches: Iterable[Batch]) -> list[int]:
         for topic, partition, messages in batches:
             batch = producer.create_batch()
             for message in messages:
-                fits = batch.append(key=message.key, value=message.value, timestamp=message.at, headers=message.headers)
+                fits = batch.append(
+                    key=message.key, value=message.value, timestamp=message.at, headers=[*message.headers]
+                )
                 assert fits is not None
             batch.close()
             offsets.append((await (await producer.send_batch(batch, topic, partition=partition))).offset)
