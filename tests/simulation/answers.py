@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
+from headrace_common.record.contract import Reason
+from headrace_common.record.encoding import decode
 from headrace_segment.store import records
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 
 from tests.segment.naive import Naive
 from tests.simulation.kafka import Stored
+from tests.simulation.protocols import WRITTEN
 
 HEADER: Final = struct.Struct(">ii")
 SETUPS: Final = today.SetupAppend, original.SetupAppend
@@ -82,10 +85,13 @@ def events(data: bytes) -> Iterator[bytes]:
 
 
 class SegmentLog:
-    """Takes each record that is stored."""
+    """Takes each record that is stored. `kept`: the segments of keepers; `names`: all."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
+        keeps = any(plan.kind == "keeper" for plan in world.scenario.clients)
+        self.kept = ["kept-0", "kept-1"] if keeps else []
+        self.names = [*self.kept, *WRITTEN]
         self._naive = Naive()
         self.states: dict[str, list[State]] = defaultdict(lambda: [State(0)])
         self.facts: dict[str, list[Fact]] = defaultdict(list)
@@ -95,6 +101,8 @@ class SegmentLog:
         self._ids: dict[tuple[str, str, bytes], set[bytes]] = defaultdict(set)
         self._owner_of: dict[bytes, tuple[str, str, bytes]] = {}
         self._counted: Counter[tuple[str, str, bytes]] = Counter()
+        self._written: dict[tuple[str, bytes], list[bytes]] = defaultdict(list)
+        """The events of a writer, in their order."""
 
     def stored(self, record: Stored) -> None:
         if record.topic == "headrace.segments":
@@ -116,17 +124,25 @@ class SegmentLog:
         if isinstance(record, records.Block):
             for value in events(record.data):
                 what = name, record.writer.hex(), value
+                self._written[name, record.writer].append(value)
                 self._counted[what] += 1
                 if len(self._ids[what]) < self._counted[what]:
                     self._world.oracle.fails(f"a block of {name} is stored before its event {value[:30]!r}")
 
     def _event(self, record: Stored) -> None:
+        """A keeper's is judged here, any other one as of any protocol."""
         headers, value = record.headers, record.value or b""
-        about = orjson.loads(headers.get("ce_attributes") or headers["attributes"])
+        text = headers.get("ce_attributes") or headers["attributes"]
+        if headers.get("reason") == Reason.REFUSED.encode():
+            value, refused = decode(value)
+            text = dict(refused)["ce_attributes"]
+        about = orjson.loads(text)
         name, writer, level = headers["ce_subject"].decode(), about["writer"], about["level"]
         address = headers["ce_source"].decode().rpartition("/")[2]
         client = self._world.network.addresses.get(address)
-        if client is None or not client.says(name, writer, level, value):
+        if not hasattr(client, "says"):
+            self._world.oracle.stored(record)
+        elif not client.says(name, writer, level, value):
             self._world.oracle.fails(f"{address} has not sent {value[:30]!r} at {level} of {name}")
         what, number = (name, writer, value), headers.get("ce_id") or headers["id"]
         self._ids[what].add(number)
@@ -140,9 +156,14 @@ class SegmentLog:
         return [state for state in states[first:] if state.version <= until]
 
     def judge(self) -> Iterator[str]:
-        """Blocks that the connection which had the writer has not sent."""
-        for name, facts in self.facts.items():
-            for fact in facts:
+        """What is not in the log once and in order, and keepers' blocks that the connection which had the writer has not sent."""
+        for client in self._world.clients:
+            if client.plan.kind == "honest":
+                speaker, sent = client.speaker, [each for frame in client.frames for each in frame.documents]
+                if self._written[speaker.segment, speaker.writer] != sent:
+                    yield f"{speaker.segment} does not hold what {client.name} wrote, once and in order"
+        for name in self.kept:
+            for fact in self.facts[name]:
                 block = fact.record
                 if not isinstance(block, records.Block):
                     continue
@@ -160,7 +181,7 @@ class Talk:
 
     def __init__(self, world: Any, name: str, wrote: Wrote = lambda *_: b"") -> None:
         self._world = world
-        self._log: SegmentLog = world.history.log
+        self._log: SegmentLog = world.segments
         self._name = name
         self._wrote = wrote
         self._sessions = 0

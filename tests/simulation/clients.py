@@ -129,7 +129,7 @@ class Honest(Client):
         super().__init__(world, name, plan, index)
         self._alike = random.Random(f"alike/{world.scenario.seed}/{plan.seed}/{index}")
         self._odd = random.Random(f"odd/{world.scenario.seed}/{plan.seed}/{index}")
-        self._client = self._speaks()
+        self.speaker = self._client = self._speaks()
         self.frames: list[Sent] = []
         self._progress = asyncio.Event()
 
@@ -275,26 +275,28 @@ class Honest(Client):
     async def _talk(self, end: ClientEnd, order: list[Sent]) -> None:
         if greeting := self._client.again():
             await end.send(greeting)
+        for frame in self.waiting:
+            self._client.repeat(frame.number)
+        order += self.waiting
+        if (shaken := getattr(self._client, "shaken", None)) is not None:
+            await shaken.wait()
         if under_way := self.waiting:
             for frame in under_way:
                 if frame.covered and not self.spoken.messages:  # each event of these is a message of its own
                     del frame.documents[: frame.covered], frame.sequence[: frame.covered]
                     frame.data, frame.covered = self._client.rest(frame.number, frame.documents), 0
-                self._client.repeat(frame.number)
-            await self._send(end, order, *under_way)
+            await end.send(b"".join(frame.data for frame in under_way))
         while len(self.frames) < self.plan.frames:
             while len(self.waiting) >= self.plan.window:
                 self._progress.clear()
                 await self._progress.wait()
             await self.rest()
-            await self._send(end, order, self._make())
+            order.append(frame := self._make())
+            await end.send(frame.data)
+            if self.plan.restarts and self.chance.random() < self.plan.restarts:
+                end.abort()
         if self.plan.finishes:
             end.write_eof()
-
-    async def _send(self, end: ClientEnd, order: list[Sent], *frames: Sent) -> None:
-        """Sends frames at once."""
-        order += frames
-        await end.send(b"".join(frame.data for frame in frames))
 
 
 class Unanswered(Honest):

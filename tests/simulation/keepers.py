@@ -43,15 +43,12 @@ class Keeper(Client):
         return event in self._sent
 
     async def run(self) -> None:
-        history = self.world.history
-        history.writing += 1
         await asyncio.sleep(self.plan.start)
         self._until = self.world.loop.now + KEEPING
         while self._left > 0 and self.world.loop.now < self._until:
             with contextlib.suppress(OSError, ClosedError):
                 await self._connection()
             await asyncio.sleep(self.chance.uniform(0, LONGEST_PAUSE))
-        history.writing -= 1
         self.done = True
 
     async def _connection(self) -> None:
@@ -91,8 +88,8 @@ class Keeper(Client):
                 return answer
 
     def _request(self, number: int) -> bytes:
-        chance, segment = self.chance, self.chance.choice(self.world.history.kept)
-        state = self.world.history.log.states[segment][-1]
+        chance, segment = self.chance, self.chance.choice(self.world.segments.kept)
+        state = self.world.segments.states[segment][-1]
         offset = chance.choice(
             (0, state.length // 2, chance.randint(0, state.length), chance.randint(0, state.length + 40))
         )
@@ -108,7 +105,7 @@ class Keeper(Client):
 
     async def _appends(self, client: Judged) -> None:
         """Some blocks of one writer, which it sets up before if need be."""
-        chance, segment, writer = self.chance, self.chance.choice(self.world.history.kept), self.chance.choice(WRITERS)
+        chance, segment, writer = self.chance, self.chance.choice(self.world.segments.kept), self.chance.choice(WRITERS)
         if self._old:
             writer = writer[::-1]  # it counts bytes
         if self._sessions.get(writer, ("",))[0] != segment or chance.random() < 0.1:

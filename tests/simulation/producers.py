@@ -68,12 +68,6 @@ class Producer(Honest):
         alone = self.plan.window == self.plan.events == 1
         return Producing(self.plan.compressed, 1 if alone else APP_ENVS, identified=self.chance.random() < 0.8)
 
-    async def _send(self, end: ClientEnd, order: list[Sent], *frames: Sent) -> None:
-        """One after the other: each waits for its answer from then on."""
-        await self._client.shaken.wait()
-        for frame in frames:
-            await super()._send(end, order, frame)
-
     def _receive(self, data: bytes) -> list[Answer]:
         """An answer to a later message shows that the oldest has none: it was given up."""
         try:

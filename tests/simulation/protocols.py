@@ -29,6 +29,8 @@ from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
 from headrace_logjam.wire import joined, split
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import HEADER, V1
+from headrace_segment.wire import messages as today
+from headrace_segment.wire import original
 
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect
@@ -36,6 +38,7 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.installed import InstalledDialect
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
+from tests.contract.segment import SegmentDialect, Writer, WriterOfToday
 from tests.simulation.libzmq import taken, wired
 from tests.simulation.loop import EPOCH, replaced
 
@@ -154,6 +157,51 @@ class Producing(LogjamClient):
         return found
 
 
+WRITTEN = "written-0", "written-1"
+
+
+class Appender(Writer):
+    """Appends to one of two segments, as many others. Its broken event is larger than one may be there."""
+
+    def __init__(self, compression: Compression | None = None) -> None:
+        super().__init__(compression)
+        self.segment = WRITTEN[self.writer[0] % len(WRITTEN)]
+        self._heard = 0  # the highest level
+
+    def broken(self, event: Mapping[str, Any]) -> bytes:
+        return self.document(event) + bytes(1024)
+
+    def again(self) -> bytes:
+        greeting, receive = super().again(), self._replies.receive
+        setattr(self._replies, "receive", lambda data: map(self._hears, receive(data)))  # noqa: B010
+        return greeting
+
+    def _hears(self, reply: Any) -> Any:
+        if isinstance(reply, today.AppendSetup | original.AppendSetup) and max(0, reply.level) < self._heard:
+            raise ProtocolError(f"its level is {reply.level}, and was {self._heard} before")
+        self._heard = max(self._heard, getattr(reply, "level", 0))
+        return reply
+
+
+class AppenderOfToday(Appender, WriterOfToday):
+    """The same in today's dialect: it goes on behind the level that it hears on a new connection."""
+
+    def __init__(self, compression: Compression | None = None) -> None:
+        super().__init__(compression)
+        self.acknowledgement: Any = today.DataAppended, today.AppendSetup
+        self.shaken = asyncio.Event()
+        """It has heard that level."""
+
+    def again(self) -> bytes:
+        self.shaken.clear()
+        return super().again()
+
+    def _hears(self, reply: Any) -> Any:
+        if isinstance(reply, today.AppendSetup):
+            self.shaken.set()
+        return super()._hears(reply)
+
+
 WHOLE = int(EPOCH) * 10**9
 """A whole millisecond."""
 INSTANT = WHOLE + 1
@@ -215,13 +263,9 @@ STREAMS: dict[str, Spoken] = {
     "courier": Spoken(courier.PROTOCOL, CourierDialect(), lambda _: Courier()),
 }
 
-SEGMENT = replace(
-    STREAMS["forward"],
-    protocol=segment.PROTOCOL,
-    own={"segment": {"tail_wait": 2.0, "checkpoint_records": 40}},
-    frames_expire=False,
+SEGMENT = Spoken(
+    segment.PROTOCOL, SegmentDialect(), lambda _: Appender(), others=(AppenderOfToday,), frames_expire=False
 )
-"""Its clients are those of `segments.py`: none is made by `client`."""
 
 LOGJAM = replace(STREAMS["forward"], protocol=logjam.PROTOCOL, own={}, frames_expire=False)
 """Its clients are the devices of `devices.py`: none is made by `client`."""

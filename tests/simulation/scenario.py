@@ -61,7 +61,7 @@ class ClientPlan:
     finishes: bool = False
     """It ends its side after its last frame, and waits for the receiver's end."""
     restarts: float = 0.0
-    """Chance that it is killed after a burst, and starts anew: a device."""
+    """Chance that it leaves after a frame, and comes again; that a device is killed after a burst, and starts anew."""
     count: int = 1
     """Clients of this plan: a crowd."""
 
@@ -130,5 +130,5 @@ class Scenario:
 CROWD = 100
 """Clients of one plan that are a crowd."""
 
-KEPT = ("honest", "teller", "writer", "today", "reader", "keeper", "device", "producer", "pusher", "logger", "pinger")
+KEPT = ("honest", "teller", "reader", "keeper", "device", "producer", "pusher", "logger", "pinger")
 """Kinds of clients to which something is promised."""

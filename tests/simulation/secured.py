@@ -101,9 +101,15 @@ class SecuredEnd:
         return bool(data)
 
     async def send(self, data: bytes) -> None:
+        await self._end.send(self._encrypted(data))
+
+    def send_now(self, data: bytes) -> None:
+        self._end.send_now(self._encrypted(data))
+
+    def _encrypted(self, data: bytes) -> bytes:
         for at in range(0, len(data), self._longest):
             self._tls.write(data[at : at + self._longest])
-        await self._end.send(self._outgoing.read())
+        return self._outgoing.read()
 
     async def read(self) -> tuple[bytes, int]:
         while True:

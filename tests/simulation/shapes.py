@@ -98,16 +98,14 @@ def minded(scenario: Scenario, chance: random.Random) -> Scenario:
 def undelayed(seed: int, protocol: str) -> Scenario:
     """A scenario in which every process runs whenever it may."""
     chance = random.Random(f"{protocol}/{seed}")
-    if protocol == "segment":
-        return replicas(seed, chance)
     scenario = Scenario(seed, protocol, **drawn(chance, shape(seed, protocol)(chance)))
     return of_producers(scenario, chance) if protocol == "producers" else scenario
 
 
 def shape(seed: int, protocol: str) -> Callable[[random.Random], Fields]:
     """Anything, or one of `SHAPES`, or a crowd."""
-    if protocol == "logjam":
-        return devices
+    if protocol in ("logjam", "segment"):
+        return devices if protocol == "logjam" else replicas
     if seed % 1000 == 500:
         return crowd
     if seed % 32 == 5 and protocol != "producers":  # they share the account of their socket
@@ -308,46 +306,37 @@ def beside(chance: random.Random) -> Fields:
     return {"clients": few + many, "kafka": kafka, "partitions": PARTITIONS, "creep": 4e-4, "undisturbed": True}
 
 
-def replicas(seed: int, chance: random.Random) -> Scenario:
-    """Writers of both dialects and readers, between replicas of the segment service."""
-    span = chance.choice((0.5, 5.0, 20.0))
-    count, partitions = chance.randint(1, 3), chance.randint(1, 2)
-    events = chance.choice((5, 20, 60))
-
-    def plan(kind: str, events: int) -> ClientPlan:
-        return ClientPlan(
-            chance.getrandbits(32),
-            kind,
-            chance.uniform(0, span / 2),
-            frames=events,
-            cut=chance.choice((0.0, 0.5)),
-            rough=chance.random() < 0.3,
-        )
-
-    clients = [plan("writer", events) for _ in range(chance.randint(1, 3))]
-    clients += [plan("today", chance.choice((5, 30))) for _ in range(chance.randint(0, 2))]
-    clients += [plan("reader", 0) for _ in range(chance.randint(1, 2))]
+def replicas(chance: random.Random) -> Fields:
+    """Writers and readers of both dialects, and others, between replicas of the segment service."""
+    span, count, partitions = chance.choice((0.5, 5.0, 20.0)), chance.randint(1, 3), chance.randint(1, 2)
+    when: Fields = {"start": Within(0, span / 2), "cut": [0.0, 0.5], "rough": [True, False, False]}
+    sizes: Fields = {"frames": [2, 10, 30], "events": [1, 1, 3], "window": [1, 2, 6, 20], "padding": [0, 0, 200]}
+    bad: Fields = {"faulty": [0.0, 0.3], "cursed": [0.0, 0.0, 0.2], "restarts": [0.0, 0.1, 0.3]}
+    clients = plans(chance, range(1, 5), **when, **sizes, **bad)
+    clients = tuple(
+        replace(plan, frames=min(plan.frames, 5)) if plan.rough else plan for plan in clients
+    )  # it takes long
+    clients += plans(chance, range(1, 3), kind="reader", **when)
+    if chance.random() < 0.25:
+        clients += plans(chance, kind=["garbage", "half", "deaf", "leaver", "truncated"], frames=range(1, 5), **when)
     faults = [_fault(chance, span, partitions) for _ in range(chance.choice((0, 1, 2, 3)))]
     faults += [replace(_death(chance, span), where=chance.randrange(count)) for _ in range(chance.choice((0, 1, 2, 4)))]
-    keepers = chance.choice((0, 0, 0, 2, 3))
-    if keepers:  # what a checkpoint has is told by one that began with it
-        deaths = (replace(_death(chance, 1.0), at=chance.uniform(2.0, 10.0), where=place) for place in range(count))
-        faults += deaths
-    for _ in range(keepers):
-        old, pause = chance.random() < 0.25, chance.choice((0.0, 0.5, 1.0))
-        clients.append(replace(plan("keeper", chance.choice((10, 20, 40))), compressed=old, pause=pause))
-    return Scenario(
-        seed,
-        "segment",
-        tuple(clients),
-        tuple(faults),
-        limits={"event_bytes": 1024},
-        kafka={"ack_deadline": chance.choice((5, 30)), "request_timeout": chance.choice((1, 5))},
-        partitions=partitions,
-        creep=chance.choice((1e-6, 2e-5)),
-        shuffled=chance.random() < 0.25,
-        replicas=count,
-    )
+    if keepers := chance.choice((0, 0, 0, 2, 3)):  # what a checkpoint has is told by one that began with it
+        faults += (replace(_death(chance, 1.0), at=chance.uniform(2.0, 10.0), where=place) for place in range(count))
+        old = [True, False, False, False]
+        clients += plans(
+            chance, keepers, kind="keeper", frames=[10, 20, 40], compressed=old, pause=[0.0, 0.5, 1.0], **when
+        )
+    return {
+        "clients": clients,
+        "faults": tuple(faults),
+        "limits": {"event_bytes": 1024},
+        "kafka": {"ack_deadline": [5, 30], "request_timeout": [1, 5]},
+        "partitions": partitions,
+        "creep": [1e-6, 2e-5],
+        "shuffled": [True, False, False, False],
+        "replicas": count,
+    }
 
 
 def devices(chance: random.Random) -> Fields:

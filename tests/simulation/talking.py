@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from typing import Any, cast
+from typing import Any
 
 from headrace_segment.wire import messages as today
 from headrace_segment.wire import original
 from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire.layout import Table
+from headrace_segment.wire.parser import ReplyParser
 
 from tests.segment import speaking_today
-from tests.segment.client import Client as SegmentClient
-from tests.segment.client import ClosedError, Connection, TodayClient
+from tests.segment.client import ClosedError
 from tests.simulation.answers import Talk
 from tests.simulation.network import ClientEnd
 
@@ -23,59 +23,16 @@ REPLY_TIME = 400.0
 LONGEST_PAUSE = 1.0
 
 
-class Duplex:
-    """A simulated connection as `asyncio.StreamReader` and `StreamWriter`."""
-
-    def __init__(self, end: ClientEnd) -> None:
-        self.end = end
-        self.transport = self
-        self._arrived = bytearray()
-        self._to_send: deque[bytes] = deque()
-        self._sending: asyncio.Task[None] | None = None
-        self.version = 0
-        """The length of all logs when the last of what was read had left."""
-
-    async def readexactly(self, size: int) -> bytes:
-        while len(self._arrived) < size:
-            data, self.version = await self.end.read()
-            if not data:
-                raise asyncio.IncompleteReadError(bytes(self._arrived), size)
-            self._arrived += data
-        found = bytes(self._arrived[:size])
-        del self._arrived[:size]
-        return found
-
-    def write(self, data: bytes) -> None:
-        self._to_send.append(data)
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send())
-
-    async def _send(self) -> None:
-        with contextlib.suppress(OSError):  # who reads learns of it
-            while self._to_send:
-                await self.end.send(self._to_send.popleft())
-
-    async def drain(self) -> None:
-        if self._sending is not None:
-            await asyncio.wait([self._sending])
-
-    def close(self) -> None:
-        self.end.close()
-
-    def abort(self) -> None:
-        self.end.abort()
-
-    async def wait_closed(self) -> None:
-        pass
-
-
-class Judged(Connection):
+class Judged:
     """It waits for as long as the service may take, and holds each answer against the log."""
 
+    messages: Table
+
     def __init__(self, end: ClientEnd, talk: Talk) -> None:
-        stream = cast("Any", Duplex(end))
-        super().__init__(stream, stream)
+        self._end = end
         self._talk = talk
+        self._parser = ReplyParser(self.messages)
+        self._heard: deque[Any] = deque()
 
     def say(self, data: bytes) -> None:
         kind, size = HEADER.unpack_from(data)
@@ -84,28 +41,45 @@ class Judged(Connection):
             self._asks(data[at:])
         elif kind not in (Kind.HELLO, Kind.KEEP_ALIVE):
             self._asks(data)
-        super().say(data)
+        self._end.send_now(data)
 
     def _asks(self, data: bytes) -> None:
         kind, size = HEADER.unpack_from(data)
         self._talk.asks(self.messages.decode(kind, data[HEADER.size : HEADER.size + size]))
 
-    async def reply(self, seconds: float = REPLY_TIME) -> Any:
-        try:
-            answer = await super().reply(seconds)
-        except TimeoutError:
-            raise ClosedError from None
-        if not isinstance(answer, today.Hello | today.KeepAlive | original.KeepAlive):
-            self._talk.hears(answer, cast("Any", self._reader).version)
-        return answer
+    async def reply(self) -> Any:
+        """The next answer. Raises `ClosedError`, and `OSError`."""
+        async with asyncio.timeout(REPLY_TIME):
+            while not self._heard:
+                data, version = await self._end.read()
+                if not data:
+                    raise ClosedError
+                for answer in self._parser.receive(data):
+                    self._heard.append(answer)
+                    if not isinstance(answer, today.Hello | today.KeepAlive | original.KeepAlive):
+                        self._talk.hears(answer, version)
+        return self._heard.popleft()
+
+    async def ask(self, data: bytes) -> Any:
+        """One request, and what is answered."""
+        self.say(data)
+        return await self.reply()
+
+    def cut(self) -> None:
+        """Gone without a word."""
+        self._end.abort()
 
 
-class Patient(Judged, SegmentClient):
+class Patient(Judged):
     """In the original dialect."""
 
+    messages = original.MESSAGES
 
-class Today(Judged, TodayClient):
+
+class Today(Judged):
     """In today's dialect."""
+
+    messages = today.MESSAGES
 
     async def greet(self) -> None:
         assert await self.ask(speaking_today.HELLO) == today.Hello(17, 5)

@@ -30,17 +30,17 @@ from headrace_segment.store import fold
 
 from tests.constants import constants, parted
 from tests.simulation import devices, libzmq, producers, secured
+from tests.simulation.answers import SegmentLog
 from tests.simulation.clients import Client, Honest, Hostile, Teller
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
 from tests.simulation.keepers import Keeper
-from tests.simulation.lives import Writer
 from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed, replaced
 from tests.simulation.network import ClientEnd, Line, Listening, Network, ServerEnd
 from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import PROTOCOLS, Spoken
 from tests.simulation.scenario import ClientPlan, Fault, Scenario
-from tests.simulation.segments import Reader, SegmentHistory, TodayWriter, sections
+from tests.simulation.segments import Reader, sections
 from tests.simulation.waiting import WatchedScheduler
 
 RECOVERY = 660.0
@@ -65,8 +65,6 @@ LONGEST_AIM = 5.0
 KINDS: dict[str, type[Client]] = {
     "honest": Honest,
     "teller": Teller,
-    "writer": Writer,
-    "today": TodayWriter,
     "reader": Reader,
     "keeper": Keeper,
     "device": devices.Device,
@@ -229,10 +227,9 @@ class World:
         """By address, why frames were given up."""
         if scenario.protocol == "logjam":
             self.broker.on_store = self.accounts.add
-        elif scenario.protocol == "segment":  # judged by its history
-            frames = (plan.frames for plan in scenario.clients if plan.kind == "writer")
-            self.history = SegmentHistory(self, max(frames))
-            self.broker.on_store = self.history.log.stored
+        elif scenario.protocol == "segment":
+            self.segments = SegmentLog(self)
+            self.broker.on_store = self.segments.stored
         else:
             self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
         self.usual = Weather(delay=scenario.delay)
@@ -333,7 +330,7 @@ class World:
     async def _story(self) -> None:
         self.replicas = [self._begin() for _ in range(self.scenario.replicas)]
         hostile = producers.Intruder if self.spoken.messages else Hostile
-        clients = [
+        self.clients = clients = [
             KINDS.get(plan.kind, hostile)(self, f"{plan.kind}{place}-{index}", plan, place + index)
             for place, plan in enumerate(self.scenario.clients)
             for index in range(plan.count)
@@ -355,7 +352,7 @@ class World:
         await asyncio.gather(*(self._end(life) for life in self.replicas))
         if tasks:
             await asyncio.wait(tasks)
-        judges = {"segment": lambda: self.history.judge(), "logjam": self.accounts.judge}
+        judges = {"segment": lambda: self.segments.judge(), "logjam": self.accounts.judge}
         if (judge := judges.get(self.scenario.protocol)) is not None and not self.oracle.failures:
             for failure in judge():
                 self.oracle.fails(failure)
