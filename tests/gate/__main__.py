@@ -12,7 +12,6 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, Final
 
 from headrace_cli.ground import ROOT
 
-from tests.gate.running import KINDS, Copy, copied
+from tests.gate.running import Copy, copied
 from tests.gate.source import Mutant, first, ordered
 
 FOLDERS: Final = (
@@ -30,6 +29,8 @@ FOLDERS: Final = (
 LEAST: Final = 12
 """Mutants of the smallest folder, if there are enough for all."""
 BAR: Final = Path(__file__).with_name("bar.json")
+OUT: Final = ROOT / "build/mutants.json"
+"""The results of the last run."""
 
 
 def sample(folders: list[str], count: int, seed: int) -> dict[int, Mutant]:
@@ -41,15 +42,10 @@ def sample(folders: list[str], count: int, seed: int) -> dict[int, Mutant]:
     return dict(enumerate(chosen, 1))
 
 
-def judged(copy: Copy, number: int, mutant: Mutant, every_kind: bool) -> dict[str, Any]:
-    """Returns a mutant's line of the results: the first kind of tests that kills it, and what each kind has said."""
-    began, tests, by = time.monotonic(), {}, {}
-    for kind in KINDS:
-        if chosen := copy.chosen(number, kind):
-            tests[kind], by[kind] = chosen, copy.judge(number, chosen)
-            if by[kind][0] == "killed" and not every_kind:
-                break
-    result = next((kind for kind, said in by.items() if said[0] == "killed"), "survived" if by else "no test")
+def judged(copy: Copy, number: int, mutant: Mutant) -> dict[str, Any]:
+    """Returns a mutant's line of the results."""
+    began, tests = time.monotonic(), copy.chosen(number)
+    result, by = copy.judge(number, tests) if tests else ("no test", "")
     line = {"number": number, **asdict(mutant), "result": result, "seconds": round(time.monotonic() - began, 1)}
     print(shown(line), flush=True)
     return {**line, "by": by, "tests": tests}
@@ -63,15 +59,13 @@ def shown(line: dict[str, Any]) -> str:
 
 def table(lines: list[dict[str, Any]]) -> dict[str, list[int]]:
     """Prints what became of the mutants of each folder, and who is alive; returns how many were killed, of how many."""
-    columns = (*KINDS, "survived", "no test")
-    print(f"\n{'':20} mutants  killed  {''.join(f'{name:>12}' for name in columns)}")
     found = {}
+    print(f"\n{'':20} mutants  killed")
     for folder in FOLDERS:
-        results = Counter(line["result"] for line in lines if line["file"].startswith(f"{folder}/"))
-        if total := results.total():
-            found[folder] = [sum(results[kind] for kind in KINDS), total]
-            print(f"{folder:20} {total:7} {found[folder][0]:7}  {''.join(f'{results[name]:12}' for name in columns)}")
-    print("\nalive:", *(shown(line) for line in lines if line["result"] not in KINDS), sep="\n")
+        if results := [line["result"] for line in lines if line["file"].startswith(f"{folder}/")]:
+            found[folder] = [results.count("killed"), len(results)]
+            print(f"{folder:20} {len(results):7} {found[folder][0]:7}")
+    print("\nalive:", *(shown(line) for line in lines if line["result"] != "killed"), sep="\n")
     return found
 
 
@@ -80,8 +74,7 @@ def again(folder: Path, line: dict[str, Any]) -> int:
     mutant = Mutant(**{each.name: line[each.name] for each in fields(Mutant)})
     text = (ROOT / mutant.file).read_bytes()
     assert text[mutant.start : mutant.end].decode() == mutant.old, f"{mutant.file} has changed since"
-    tests = [test for chosen in line["tests"].values() for test in chosen]
-    return copied(folder, {line["number"]: mutant}).pytest("-x", *tests, MUTANT=str(line["number"]))[0]
+    return copied(folder, {line["number"]: mutant}).pytest("-x", *line["tests"], MUTANT=str(line["number"]))[0]
 
 
 def main() -> int:
@@ -92,45 +85,32 @@ def main() -> int:
     parser.add_argument(
         "--workers", type=int, default=2, help="how many mutants at once (2); the first run takes one more"
     )
-    parser.add_argument("--kinds", action="store_true", help="run all kinds of tests, also after one that kills")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "build/mutants.json", help="the results (build/mutants.json)"
-    )
-    parser.add_argument(
-        "--only", type=int, metavar="NUMBER", help="run that mutant of --out again and show what pytest says"
+        "--only", type=int, metavar="NUMBER", help="run that mutant of the last results again and show what pytest says"
     )
     parser.add_argument("--record", action="store_true", help="make these shares the bar")
     given, selection = parser.parse_known_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         if given.only:
-            return again(Path(folder), json.loads(given.out.read_text())["mutants"][given.only - 1])
+            return again(Path(folder), json.loads(OUT.read_text())["mutants"][given.only - 1])
         numbered = sample(given.folder or list(FOLDERS), given.count, given.seed)
         copy = copied(Path(folder), numbered)
         copy.look(given.workers + 1, selection)
         first_run = time.monotonic() - began
-        failed = [test for test, kind in copy.kinds.items() if kind == "failed"]
-        print(f"first run: {first_run:.0f} s, {len(copy.kinds)} tests, left out as they failed: {failed}")
+        print(f"first run: {first_run:.0f} s, {len(copy.seconds)} tests, left out as they failed: {copy.failed}")
         pool = ThreadPoolExecutor(given.workers)
         try:
-            ends = [pool.submit(judged, copy, *pair, given.kinds) for pair in numbered.items()]
+            ends = [pool.submit(judged, copy, *pair) for pair in numbered.items()]
             lines = [end.result() for end in ends]
         finally:
             pool.shutdown(cancel_futures=True)
     found = table(lines)
-    head = {
-        "seed": given.seed,
-        "seconds": round(time.monotonic() - began),
-        "first_run": round(first_run),
-        "failed": failed,
-    }
-    print("\n", head, sep="")
-    given.out.parent.mkdir(exist_ok=True)
-    given.out.write_text(json.dumps({**head, "folders": found, "mutants": lines}, indent=1))
+    print(f"\n{time.monotonic() - began:.0f} s")
+    OUT.parent.mkdir(exist_ok=True)
+    OUT.write_text(json.dumps({"seed": given.seed, "folders": found, "mutants": lines}, indent=1))
     bar = json.loads(BAR.read_text())
-    low = [
-        each for each, (killed, total) in found.items() if each in bar and killed * bar[each][1] < bar[each][0] * total
-    ]
+    low = [each for each, (killed, total) in found.items() if killed * bar[each][1] < bar[each][0] * total]
     for each in low:
         print(f"{each}: {found[each]} killed, the bar is {bar[each]}")
     if given.record:

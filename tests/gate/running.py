@@ -22,8 +22,8 @@ from headrace_cli.machine.java import java_home
 from tests.gate import switch
 from tests.gate.source import Mutant, write
 
-KINDS: Final = {"unit": 20.0, "simulation": 20.0, "other": 40.0}
-"""Kinds of tests in their order, and how many seconds of each a mutant gets."""
+SECONDS: Final = 60.0
+"""Of tests that a mutant gets, the shortest ones."""
 MUTE: Final = (
     "cli/test_launcher.py", "common/test_decisions.py", "common/test_native.py", "containers", "gate", "helm", "release",
     "simulation/test_mutants.py", "test_developer_files.py", "test_docs.py", "test_house.py", "test_tiers.py",
@@ -33,8 +33,8 @@ MUTE: Final = (
 
 @dataclass
 class Copy:
-    """Sources that have mutants in them, beside their tests. After the first run: how many seconds each test takes, its kind, or
-    `failed`, and which ones come by each mutant.
+    """Sources that have mutants in them, beside their tests. After the first run: how many seconds each test takes, which have
+    failed, and which of the others come by each mutant.
     """
 
     folder: Path
@@ -42,7 +42,7 @@ class Copy:
     python: str
     environment: dict[str, str]
     seconds: dict[str, float] = field(default_factory=dict)
-    kinds: dict[str, str] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
     hits: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def pytest(self, *words: str, limit: float | None = None, **variables: str) -> tuple[int, str]:
@@ -65,30 +65,31 @@ class Copy:
         left_out = [f"--ignore=tests/{name}" for name in MUTE]
         self.pytest("-p", "tests.gate.plugin", *spread, *left_out, *selection, MUTANT_MAP=str(self.folder))
         for line in (line for file in self.folder.glob("*.tests") for line in file.read_text().splitlines()):
-            seconds, kind, test = line.split(" ", 2)
-            self.seconds[test], self.kinds[test] = float(seconds), kind
+            seconds, result, test = line.split(" ", 2)
+            self.seconds[test] = float(seconds)
+            self.failed += [test] * (result == "failed")
         for line in (line for file in self.folder.glob("*.hits") for line in file.read_text().splitlines()):
             number, _, test = line.partition(" ")
-            if test in self.seconds:
+            if test in self.seconds and test not in self.failed:
                 self.hits[int(number)].add(test)
 
-    def chosen(self, number: int, kind: str) -> list[str]:
-        """Returns the tests of a kind that a mutant gets: each function's shortest case first, then each one's next."""
+    def chosen(self, number: int) -> list[str]:
+        """Returns the tests that a mutant gets: each function's shortest case first, then each one's next."""
         counted, ranks = Counter[str](), {}
         for test in sorted(self.hits[number], key=self.seconds.__getitem__):
-            if self.kinds[test] == kind:
-                counted[function := test.partition("[")[0]] += 1
-                ranks[test] = counted[function]
+            counted[function := test.partition("[")[0]] += 1
+            ranks[test] = counted[function]
         kept: list[str] = []
-        left = KINDS[kind]
+        left = SECONDS
         for test in sorted(ranks, key=ranks.__getitem__):
             if (cost := self.seconds[test] + 0.01) < left or not kept:  # pytest itself takes some time for each
                 kept.append(test)
                 left -= cost
-        return sorted(kept, key=lambda test: test.partition("::")[0])
+        files = [test.partition("::")[0] for test in kept]  # a file's tests share what they start
+        return sorted(kept, key=lambda test: files.index(test.partition("::")[0]))
 
     def judge(self, number: int, tests: list[str]) -> tuple[str, str]:
-        """Returns whether these tests kill a mutant, and which one does."""
+        """Returns whether these tests, in this order, kill a mutant, and which one does."""
         (listed := self.folder / f"{number}.txt").write_text("\n".join(tests))
         patience = 20 + 5 * max(self.seconds[test] for test in tests)
         limit = 60 + patience + 5 * sum(self.seconds[test] for test in tests)
