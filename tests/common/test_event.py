@@ -18,7 +18,7 @@ from headrace_common.record.contract import (
     QUARANTINE_HEADERS,
     QUARANTINE_RULES,
 )
-from headrace_common.record.encoding import decode, encode
+from headrace_common.record.encoding import decode, encode, field
 from headrace_common.record.event import (
     FIRST_SECOND,
     FRAME_PREFIX,
@@ -78,10 +78,11 @@ class TestRecord:
         batch = BatchBuilder()
         assert [batch.add(large, 1, 10) for _ in range(2)] == [True, False]
         batch = BatchBuilder()
-        assert [batch.add(large, 1, 5000) for _ in range(6)] == [True] * 4 + [False] * 2
+        assert [batch.add(large, 1, 5000, field(b"k")) for _ in range(6)] == [True] * 4 + [False] * 2
         assert batch.record_count() == 4
         assert batch.size() <= 5000 + 61
-        assert [item.value for item in DefaultRecordBatch(batch.stamped(7, 3, 11))] == [b"x" * 1000] * 4
+        found = [(item.key, item.value) for item in DefaultRecordBatch(batch.stamped(7, 3, 11))]
+        assert found == [(b"k", b"x" * 1000)] * 4
 
 
 class TestRepublished:

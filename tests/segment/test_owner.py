@@ -10,9 +10,10 @@ import pytest
 from aiokafka.errors import InvalidProducerEpoch, KafkaError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka.producer import Producer
-from headrace_common.kafka.record_batch import UNLIMITED, KeyedBatch
+from headrace_common.kafka.record_batch import builder_of
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.encoding import encode
 from headrace_segment.replica.owner import SILENCE, STANDS_BY
 from headrace_segment.store.records import LAST_EPOCH
 
@@ -39,8 +40,7 @@ async def test_kafka_fences_lower_epochs_and_stores_one_of_two_equal_claims(own_
             number, _ = await old.identify()
 
     async def store(producer: Producer, value: bytes) -> int:
-        batch = KeyedBatch(UNLIMITED)
-        batch.add(b"", value, 1)
+        batch = builder_of([(encode(value, []), 1)])
         return (await producer.store(where, batch, math.inf)).offset
 
     old.adopt(where, number, 0)

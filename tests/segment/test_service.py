@@ -7,8 +7,9 @@ import os
 import pytest
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.record_batch import KeyedBatch
+from headrace_common.kafka.record_batch import builder_of
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.record.encoding import encode
 from headrace_segment.wire import messages as said
 from headrace_segment.wire.original import SegmentIsTruncated
 
@@ -185,9 +186,7 @@ async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
     await until(
         lambda: _unready(service, "the log begins at 1, and no whole checkpoint reaches that far"), "it says so"
     )
-    strange = KeyedBatch(1)
-    strange.add(b"a", b"\7\7", 1)
-    await produce(own_segments, where, strange)
+    await produce(own_segments, where, builder_of([(encode(b"\7\7", []), 1)]))
     await until(lambda: _unready(service, "a record of version 7"), "it says what it cannot read")
 
 

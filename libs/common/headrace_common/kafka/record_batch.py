@@ -1,7 +1,4 @@
-"""Kafka's record batch, version 2 (KIP-98), written by hand: each event is one bytes object, and a batch can be halved.
-
-Batches of records with keys are laid out by aiokafka.
-"""
+"""Kafka's record batch, version 2 (KIP-98), written by hand: each event is one bytes object, and a batch can be halved."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from headrace_common.record import native
@@ -32,10 +28,6 @@ MAGIC: Final = 2
 ZSTD: Final = 4
 
 UNLIMITED: Final = 1 << 30
-PRODUCER: Final = struct.Struct(">qhi")
-"""Producer id, producer epoch, base sequence."""
-PRODUCER_AT: Final = 43
-NO_PRODUCER: Final = (-1, -1, -1)
 
 SMALL_BATCH: Final = 32 << 10
 """Batches of up to this many bytes have a compressor with small tables: more of them stays in the CPU cache until the next."""
@@ -87,12 +79,12 @@ class BatchBuilder:
         self._body: bytes | None = None
         self._attributes = 0
 
-    def add(self, event: bytes, timestamp: int, limit: int) -> bool:
-        """Appends one record if it fits, like `extend`. Returns whether it did."""
+    def add(self, event: bytes, timestamp: int, limit: int, key: bytes = KEYLESS) -> bool:
+        """Appends one record if it fits, like `extend`. Returns whether it did. `key`: with its length before it."""
         if timestamp != self._stamp:
             self._begin(timestamp)
         count, stamp = self._count, self._before
-        offset = _OFFSETS[count] if count < 8192 else varint(count) + KEYLESS
+        offset = _OFFSETS[count] if count < 8192 and key is KEYLESS else varint(count) + key
         size = len(stamp) + len(offset) + len(event)
         before = (SHORT[size] if size < 2048 else varint(size)) + stamp + offset
         total = self._size + len(before) + len(event)
@@ -159,7 +151,9 @@ class BatchBuilder:
             buffer, 0, 0, len(buffer) - AFTER_LENGTH, 0, MAGIC, 0, self._attributes, self._count - 1,
             self._first_timestamp, self._last_timestamp, producer_id, epoch, sequence, self._count,
         )  # fmt: skip
-        return _checked(buffer)
+        with memoryview(buffer) as view:
+            struct.pack_into(">I", buffer, CRC_AT, calc_crc32c(view[ATTRIBUTES_AT:]))
+        return bytes(buffer)
 
     def size(self) -> int:
         """Returns the bytes of the batch; once it is sealed, as sent."""
@@ -168,45 +162,6 @@ class BatchBuilder:
     def record_count(self) -> int:
         """Returns the number of records."""
         return self._count
-
-
-class KeyedBatch:
-    """Builds one record batch of keys and values, of about `limit` bytes at most before compression."""
-
-    def __init__(self, limit: int) -> None:
-        self._records = DefaultRecordBatchBuilder(MAGIC, ZSTD, 0, *NO_PRODUCER, limit)
-        self._count = 0
-        self._built = bytearray()
-
-    def add(self, key: bytes | None, value: bytes | None, timestamp: int) -> bool:
-        """Appends a record with this Unix time in milliseconds if it fits. The first always does. Returns whether it did."""
-        if self._records.append(self._count, timestamp, key, value, []) is None:
-            return False
-        self._count += 1
-        return True
-
-    def record_count(self) -> int:
-        """Returns the number of records."""
-        return self._count
-
-    def seal(self) -> int:
-        """Compresses the records; none can be added then. Returns the bytes of the batch as sent."""
-        if not self._built:
-            self._built = bytearray(self._records.build())
-        return len(self._built)
-
-    def stamped(self, producer_id: int, epoch: int, sequence: int) -> bytes:
-        """Returns the batch as sent, with this identity and the number of its first record."""
-        self.seal()
-        PRODUCER.pack_into(self._built, PRODUCER_AT, producer_id, epoch, sequence)
-        return _checked(self._built)
-
-
-def _checked(buffer: bytearray) -> bytes:
-    """Returns a batch with its checksum."""
-    with memoryview(buffer) as view:
-        struct.pack_into(">I", buffer, CRC_AT, calc_crc32c(view[ATTRIBUTES_AT:]))
-    return bytes(buffer)
 
 
 def builder_of(events: Iterable[tuple[bytes, int]]) -> BatchBuilder:

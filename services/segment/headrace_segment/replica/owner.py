@@ -22,8 +22,9 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka.client import Topic, client_arguments, describe, explain
 from headrace_common.kafka.producer import LOST_US, Producer
-from headrace_common.kafka.record_batch import UNLIMITED, KeyedBatch
+from headrace_common.kafka.record_batch import UNLIMITED, BatchBuilder
 from headrace_common.operations.errors import DeliveryError, HeadraceError
+from headrace_common.record.encoding import encode, field
 from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Backend, Caller, Question
 from typing_extensions import override
@@ -288,8 +289,10 @@ class Owner(Backend, OwnParts):
                 self._appending.put(claim)
 
     async def _append_batch(self, producer: Producer) -> None:
-        batch, time_ms = KeyedBatch(self._topic.batch_bytes(self._kafka.batch_bytes)), now_ms()
-        if self._appending.fill(lambda key, record: batch.add(key, record.encode(self.start_at), time_ms)):
+        batch, time_ms, limit = BatchBuilder(), now_ms(), self._topic.batch_bytes(self._kafka.batch_bytes)
+        if self._appending.fill(
+            lambda key, record: batch.add(encode(record.encode(self.start_at), []), time_ms, limit, field(key))
+        ):
             time_ms = await self._store_next(producer, batch)
         blocks = self._appending.stored(time_ms)
         self._metrics.blocks.inc(len(blocks))
@@ -318,19 +321,19 @@ class Owner(Backend, OwnParts):
         self.fold.apply(self.fold.next_offset, "", record, time_ms)
 
     @staticmethod
-    def _alone(record: Record, start: int) -> KeyedBatch:
-        batch = KeyedBatch(UNLIMITED)
-        batch.add(b"", record.encode(start), now_ms())
+    def _alone(record: Record, start: int) -> BatchBuilder:
+        batch = BatchBuilder()
+        batch.add(encode(record.encode(start), []), now_ms(), UNLIMITED, field(b""))
         return batch
 
-    async def _store_next(self, producer: Producer, batch: KeyedBatch) -> int:
+    async def _store_next(self, producer: Producer, batch: BatchBuilder) -> int:
         """Stores a batch behind all that is known. Returns its time (Unix, ms)."""
         offset, time_ms = await self._store(producer, batch)
         if offset >= 0 and offset != self.fold.next_offset:
             raise UnreadableError("the log lost records that were stored: it is read again")
         return time_ms if time_ms >= 0 else now_ms()
 
-    async def _store(self, producer: Producer, batch: KeyedBatch) -> tuple[int, int]:
+    async def _store(self, producer: Producer, batch: BatchBuilder) -> tuple[int, int]:
         try:
             place = await producer.store(self._where, batch, self._clock() + self._kafka.ack_deadline)
         except DeliveryError as error:
