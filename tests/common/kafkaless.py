@@ -7,27 +7,31 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import structlog
 from aiokafka import errors
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.fairness.budget import Budget
+from headrace_common.fairness.budget import Budget, Growth
 from headrace_common.fairness.scheduler import Account, Scheduler
-from headrace_common.kafka.client import Topic
-from headrace_common.kafka.producer import Producer
+from headrace_common.kafka import producer
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings, LimitSettings
+from headrace_common.operations.tasks import Tasks
+from headrace_common.publishing import topics
 from headrace_common.publishing.in_flight import DeliveryListener
+from headrace_common.publishing.publisher import Publisher
+from headrace_common.publishing.topics import Topics
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
 from headrace_common.session.interface import NO_BACKEND, Backend, Frame, Run, Ticket
+from structlog.testing import CapturingLogger
 
 from tests.common.slowly import slow_loop
 from tests.contract.waiting import PATIENCE
 from tests.simulation.kafka import Broker, Request, SimulatedClient, Weather
-from tests.simulation.loop import Mortal
+from tests.simulation.loop import Mortal, replaced
 
 LOOK = 0.001
 """Seconds between two looks of `until`: less than any deadline of these tests."""
@@ -119,7 +123,10 @@ class Kafka(Broker):
 
     def __init__(self) -> None:
         loop: Any = asyncio.get_running_loop()
-        super().__init__(loop, random.Random(0), 4, weather=Weather(delay=(0, 0)))
+        super().__init__(loop, random.Random(0), 4, max_message_bytes=4 * MIB)
+        self.weather = Weather(delay=(0, 0), unheard=1.0)  # so that it fences nobody by chance
+        self.timeout = 1.0
+        """Seconds after which a request counts as lost."""
         self.says: defaultdict[str, deque[str]] = defaultdict(deque)
         self.sent: list[Request] = []
         self.requests = 0
@@ -147,12 +154,41 @@ class Kafka(Broker):
             refused = self._sequenced(batch)
         return refused or error or None
 
+    def make_client(self, settings: KafkaSettings) -> SimulatedClient:
+        return Mortal().context.run(SimulatedClient, self, self.timeout)
 
-def producer_of(broker: Broker, timeout: float = 1.0) -> Producer:
-    """Returns a producer that is open."""
-    producer = Producer(KafkaSettings())
-    producer._client = Mortal().context.run(SimulatedClient, broker, timeout)
-    return producer
+
+class Stage:
+    """A publisher that runs over this Kafka, in slow time. Enter it before it is used."""
+
+    def __init__(self, kafka: Kafka, deadline: float = 30.0, growth: Growth | None = None) -> None:
+        self.kafka, self.loop, self.metrics = kafka, slow_loop(), ReceiverMetrics()
+        self.growth, self.scheduler = growth or Growth(10 * MIB, 6 * MIB), Scheduler(cpu=self.loop.time)
+        self.ends: list[str | None] = []
+        self.log = CapturingLogger()
+        self.tasks = Tasks(lambda: self.ends.append(self.tasks.problem))
+        settings = KafkaSettings(events_topic="events", quarantine_topic="quarantine", ack_deadline=deadline)
+        log: Any = self.log
+        self.publisher = Publisher(settings, self.scheduler, self.growth, self.metrics, log, self.tasks)
+        self.pumps = self.publisher._pumps
+
+    async def __aenter__(self) -> Self:
+        with replaced((topics, "describe", self.kafka.describe), (producer, "make_client", self.kafka.make_client)):
+            await self.publisher.start()
+        self.publisher._topics.refresh = self._refresh  # type: ignore[method-assign]
+        self.log.calls.clear()
+        return self
+
+    async def _refresh(self) -> None:
+        with replaced((topics, "describe", self.kafka.describe)):
+            await Topics.refresh(self.publisher._topics)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.tasks.stop()
+
+    async def idle(self) -> None:
+        async with asyncio.timeout(200):
+            await self.publisher.flush()
 
 
 async def until(condition: Callable[..., object]) -> None:
@@ -160,22 +196,6 @@ async def until(condition: Callable[..., object]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  (the fakes set no events)
             await asyncio.sleep(LOOK)
-
-
-class FakeTopics:
-    """Topics as Kafka describes them; `refreshed` may change them."""
-
-    def __init__(self) -> None:
-        self.events = Topic("events", 4, 4 * MIB)
-        self.quarantine = Topic("quarantine", 3, 4 * MIB)
-        self.required: Sequence[str] = ()
-        self.refreshed: Callable[[], None] = lambda: None
-
-    def named(self, name: str) -> Topic:
-        return self.quarantine if name == self.quarantine.name else self.events
-
-    async def refresh(self) -> None:
-        self.refreshed()
 
 
 class FakePublisher:

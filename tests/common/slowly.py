@@ -43,16 +43,3 @@ def slowly(main: Callable[[SlowLoop], Coroutine[Any, Any, T]]) -> T:
     loop = SlowLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(main(loop))
-
-
-async def passes(loop: SlowLoop, seconds: float) -> None:
-    """Waits while others work for so long; they must."""
-    until = loop.now + seconds
-    while loop.now < until:
-        before = loop.now
-        for _ in range(100):
-            await asyncio.sleep(0)
-            if loop.now > before:
-                break
-        else:
-            loop.work(seconds / 10)  # nobody does

@@ -191,6 +191,18 @@ async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them(bench
     assert bench.driver.said[-1] == "speak"
 
 
+class Keyed(FakeFrame):
+    ordering_key = b"checkout-production"
+
+
+async def test_a_frame_goes_to_the_partition_of_its_connection_or_of_its_key(bench: Bench) -> None:
+    bench.publisher.keyed[Keyed.ordering_key] = FakePublisher()
+    bench.session.ready += [FakeFrame([], ticket=0), Keyed([], ticket=1)]
+    bench.driver.submit(1.0)
+    assert [frame.ticket for frame, _ in bench.publisher.submitted] == [0]
+    assert [frame.ticket for frame, _ in bench.publisher.keyed[Keyed.ordering_key].submitted] == [1]
+
+
 async def test_who_has_ended_asks_nothing_more_whatever_it_is_answered(bench: Bench) -> None:
     """A service answers what is open when it hears of the end, and the answer makes room for another question."""
 

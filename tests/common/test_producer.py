@@ -23,7 +23,7 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
-from tests.common.kafkaless import Kafka, event, producer_of
+from tests.common.kafkaless import Kafka, event
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics, since
 from tests.contract.waiting import PATIENCE, there
@@ -105,8 +105,9 @@ async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:
 
 
 async def test_batches_for_one_broker_share_a_request() -> None:
-    broker = Kafka()
-    producer = producer_of(broker)
+    broker, settings = Kafka(), KafkaSettings()
+    producer = Producer(settings)
+    producer._client = broker.make_client(settings)
 
     async def one(partition: int) -> None:
         await producer.store(TopicPartition("t", partition), builder_of([(event(partition), 1)]), 1e9)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import Any
 
 import pytest
-import structlog
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import (
     DEBT,
@@ -20,59 +18,41 @@ from headrace_common.fairness.scheduler import (
     Scheduler,
     Worker,
 )
-from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import KafkaSettings
-from headrace_common.publishing.batch import Batch
-from headrace_common.publishing.delivery import Refusal
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.publishing.pump import Pump
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Ticket
 
-from tests.common.kafkaless import MIB, FakeFrame, FakeTopics, Kafka, Made, event, producer_of, reject
-from tests.common.slowly import SlowLoop, passes, slow_loop
+from tests.common.kafkaless import MIB, FakeFrame, Kafka, Made, Stage, event, reject
+from tests.common.slowly import SlowLoop, slow_loop
 
 LOOP = SlowLoop
 
 KAFKA = 0.002
 """Seconds that Kafka takes to answer."""
 
-HOPS = 3
-"""Turns of the loop that a request takes to leave, and an answer to arrive."""
-
-
 PART = 0.0005
 """Seconds that making one part of a costly frame takes."""
-
-
-class SlowKafka:
-    """Stores each batch after `KAFKA` seconds."""
-
-    async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
-        for seconds in (0.0, KAFKA):
-            await passes(slow_loop(), seconds)
-            for _ in range(HOPS):
-                await asyncio.sleep(0)
-        return []
 
 
 class Client(DeliveryListener):
     """A connection that sends one frame after the other. `waits`: how long each waited."""
 
-    def __init__(self, pump: Pump, scheduler: Scheduler) -> None:
+    def __init__(self, pump: Pump) -> None:
         self.pump, self.account = pump, Account()
         self.waits: list[float] = []
-        self.whole = False
+        self.whole = asyncio.Event()
 
     async def sends(self, *made: Made) -> None:
-        began, self.whole = slow_loop().now, False
+        began = slow_loop().now
+        self.whole.clear()
         self.pump.publish(FakeFrame(made), self)
-        while not self.whole:  # noqa: ASYNC110  (nothing but turns of the loop passes)
-            await asyncio.sleep(0)
+        await self.whole.wait()
         self.waits.append(slow_loop().now - began)
 
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self.whole = whole
+        if whole:
+            self.whole.set()
 
     def abandoned(self, ticket: Ticket, error: object) -> None:
         raise AssertionError(error)
@@ -90,33 +70,25 @@ back. Without turns it is 12 pumps by 200 ms."""
 
 
 @pytest.mark.parametrize("bombs", BOMBS)
-async def test_a_neighbour_waits_a_few_slices_beside(bombs: str, scheduler: Scheduler) -> None:
+async def test_a_neighbour_waits_a_few_slices_beside(bombs: str) -> None:
     """Two dozen bombers, one bomb after the other each, and a neighbour in a partition that it shares with two of them."""
-    settings = KafkaSettings(events_topic="events", quarantine_topic="quarantine")
-    shared: Any = (
-        FakeTopics(), producer_of(Kafka()), SlowKafka(), scheduler, Growth(256 * MIB, 64 * MIB), ReceiverMetrics(),
-        structlog.get_logger(),
-    )  # fmt: skip
-    pumps = [Pump(number, settings, *shared) for number in range(12)]
-    for pump in pumps:
-        pump._batch_bytes, pump._ack_deadline = 3 * MIB, 1e9
-    running, stop = [asyncio.create_task(pump.run()) for pump in pumps], False
+    kafka, stop = Kafka(), False
+    kafka.partitions, kafka.weather.delay = 12, (KAFKA / 2, KAFKA / 2)
+    async with Stage(kafka, 1e6, Growth(256 * MIB, 64 * MIB)) as stage:
 
-    async def bomber(pump: Pump) -> None:
-        client = Client(pump, scheduler)
-        while not stop:
-            await client.sends(*BOMBS[bombs])
+        async def bomber(pump: Pump) -> None:
+            client = Client(pump)
+            while not stop:
+                await client.sends(*BOMBS[bombs])
 
-    bombers = [asyncio.create_task(bomber(pump)) for pump in pumps * 2]
-    good = Client(pumps[0], scheduler)
-    for number in range(50):
-        await passes(slow_loop(), 0.010)
-        await good.sends((0.0001, event(number)))
-    stop = True
-    await asyncio.gather(*bombers)
-    assert not any(task.done() for task in running)
-    for task in running:
-        task.cancel()
+        bombers = [asyncio.create_task(bomber(pump)) for pump in stage.pumps * 2]
+        good = Client(stage.pumps[0])
+        for number in range(50):
+            await asyncio.sleep(0.010)
+            await good.sends((0.0001, event(number)))
+        stop = True
+        await asyncio.gather(*bombers)
+    assert not stage.ends
     assert max(good.waits[2:]) <= BOUND, max(good.waits)  # the first comes with all the others' first
 
 
