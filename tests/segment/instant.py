@@ -78,16 +78,21 @@ class InstantStore:
 
     def append(self, segment: str, record: records.Record) -> None:
         """Stores a record that nobody has asked for."""
+        self._batch = 0
         self._add(segment.encode(), record)
         self.fold.apply(self.fold.next_offset, segment, record, NOW_MS)
 
     def settle(self) -> None:
-        """Stores all that waits."""
+        """Stores all that waits, in batches of three."""
         while self.appending:
+            self._batch = 0
             self.appending.fill(self._add)
             self.appending.stored(NOW_MS)
 
     def _add(self, key: bytes, record: records.Record) -> bool:
+        if self._batch == 3:
+            return False
+        self._batch += 1
         self.log.append((key, record))
         return True
 

@@ -29,19 +29,21 @@ from headrace_segment.store.records import (
     Create,
     LogError,
     Numbering,
+    Record,
     decode,
     segment_of,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
+from tests.driving import NOW_MS
 from tests.segment.instant import Hears, InstantStore
 from tests.segment.naive import Naive
 from tests.tiers import examples
 
 NAMES = ["a", "é\0"]
 W, V = b"w" * 16, b"v" * 16
-CLAIM = Claim(1, 0, bytes(16))
 
 Step = tuple[int, int, int, int, int]
 steps = st.lists(
@@ -50,36 +52,29 @@ steps = st.lists(
 )
 
 
-class Bench:
-    """An owner that is asked at random, and stores a batch now and then. `heard`: what the last caller of a writer is told."""
+class Bench(InstantStore):
+    """An owner that is asked at random, and stores what waits now and then."""
 
     def __init__(self) -> None:
         self.model = Naive()
-        self.fold = Fold()
-        self.appending = Appending(self.fold, 1000, 1000)
-        self.log: list[tuple[bytes, bytes]] = []
-        self.batch: list[tuple[bytes, bytes]] = [(b"", CLAIM.encode())]
-        self.fold.apply(0, "", CLAIM, 0)
-        self.log += self.batch
+        super().__init__()
         self.callers = Hears("one"), Hears("other")
         self.levels: dict[tuple[str, bytes, Hears], int] = {}
         """As a connection knows them."""
-        self.tickets = itertools.count()
 
-    def ask(self, step: Step) -> None:
+    def asks(self, step: Step) -> None:
         """A question that often can be done. A connection that holds a writer goes on from its level, as its session does."""
         what, name_at, writer_at, odd, size = step
-        name, writer, ticket = NAMES[name_at], (W, V)[writer_at], next(self.tickets)
-        caller = self.callers[odd == 5]
+        name, writer, caller = NAMES[name_at], (W, V)[writer_at], self.callers[odd == 5]
         question: Asks
         if what < 4:
-            question = CreateSegment(ticket, name)
+            question = CreateSegment(1, name)
         elif what < 8:
-            question = OpenSession(ticket, name, writer, Numbering(writer_at))
+            question = OpenSession(1, name, writer, Numbering(writer_at))
         else:
-            before, size, step_by = self.levels.get((name, writer, caller), 0), size + 1, 1 + writer_at
-            after = before + size * step_by
-            question = AppendBlock(ticket, name, Block(writer, before, after, bytes([ticket % 256]) * size))
+            before, size = self.levels.get((name, writer, caller), 0), size + 1
+            after = before + size * (1 + writer_at)
+            question = AppendBlock(1, name, Block(writer, before, after, bytes([after % 256]) * size))
             self.levels[name, writer, caller] = after  # the next block does not wait for this one
         self.appending.ask(question, caller)
         if what == 20 or isinstance(question, OpenSession):
@@ -89,38 +84,28 @@ class Bench:
             assert caller.answer.level == there.get(writer, question.numbering.first)
             self.levels[name, writer, caller] = caller.answer.level
 
-    def settle(self) -> None:
-        while self.appending:
-            self.batch = []
-            self.appending.fill(self._add)
-            for key, value in self.batch:
-                assert self.model.apply(segment_of(key), decode(value)[0]) is None
-            self.log += self.batch
-            self.appending.stored(0)
-
     def checkpoint(self, parts: int | None = None) -> int:
         """Returns its offset."""
         begin = self.fold.next_offset
         for part in [*self.fold.checkpoint()][:parts]:
-            self.log.append((b"", part.encode()))
-            self.fold.apply(self.fold.next_offset, "", part, 0)
+            self.append("", part)
         return begin
 
-    def _add(self, key: bytes, record: Any) -> bool:
-        if len(self.batch) == 3:
-            return False
-        self.batch.append((key, record.encode(7)))
-        return True
+    @override
+    def _add(self, key: bytes, record: Record) -> bool:
+        added = super()._add(key, record)
+        assert not added or self.model.apply(segment_of(key), record) is None
+        return added
 
 
-def gathered(log: list[tuple[bytes, bytes]], fold: Fold, name: str, offset: int, length: int) -> bytes:
+def gathered(log: list[tuple[bytes, Record]], fold: Fold, name: str, offset: int, length: int) -> bytes:
     """Reads from where the index says."""
     if offset == fold.segments[name].length:
         return b""
     gathering = Gathering(name, fold.segments[name], offset, length)
     assert gathering.log_offset >= fold.needed_from()
     for at in itertools.count(gathering.log_offset):
-        if gathering.take(SimpleNamespace(offset=at, key=log[at][0], value=log[at][1])):
+        if gathering.take(SimpleNamespace(offset=at, key=log[at][0], value=log[at][1].encode())):
             break
     return gathering.data
 
@@ -153,13 +138,12 @@ def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
             begin = bench.checkpoint()
         if number == 2 * cut:  # one that its owner did not finish
             bench.checkpoint(1)
-        bench.ask(step)
+        bench.asks(step)
     bench.settle()
     model, fold, other = bench.model, bench.fold, Fold(begin)
-    for key, value in bench.log[begin:]:
-        record, start = decode(value)
-        assert record.encode(start) == value
-        other.apply(other.next_offset, segment_of(key), record, 0)
+    for key, record in bench.log[begin:]:
+        assert decode(record.encode(7)) == (record, 7)
+        other.apply(other.next_offset, segment_of(key), record, NOW_MS)
     assert [*other.checkpoint()] == [*fold.checkpoint()]
     assert fold.segments.keys() == model.segments.keys()
     for name, there in model.segments.items():

@@ -114,21 +114,3 @@ def test_small_blocks_cost_no_more_than_the_limit(segments: int) -> None:
     assert held < 1.5 * LIMIT
     last = 8 * (19_999 // segments)
     assert recent.read(names[19_999 % segments], last, 8) == (19_999).to_bytes(8, "big")
-
-
-def test_large_blocks_fill_it() -> None:
-    recent = RecentBlocks(LIMIT)
-    for number in range(32):
-        recent.add("s", number << 16, bytes(1 << 16))
-    assert recent.read("s", 18 << 16, 32 << 16) == bytes(14 << 16)
-    assert recent.read("s", 15 << 16, 1) is None
-
-
-def test_a_segment_whose_blocks_have_left_begins_again() -> None:
-    recent = RecentBlocks(LIMIT)
-    recent.add("s", 0, b"new")
-    assert recent.read("s", 0, 9) == b"new"
-    recent.add("t", 0, bytes(LIMIT))  # all others leave, and it, too
-    assert recent.read("s", 0, 9) is None
-    recent.add("s", 3, b"er")
-    assert recent.read("s", 3, 9) == b"er"

@@ -10,14 +10,12 @@ from aiokafka.structs import TopicPartition
 from headrace_common.kafka.record_batch import builder_of
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.encoding import encode
-from headrace_segment.wire import messages as said
 from headrace_segment.wire.original import SegmentIsTruncated
 
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import produce
 from tests.contract.waiting import until
-from tests.segment import speaking_today as today
-from tests.segment.client import Client, ClosedError, TodayClient, log_start, new_writer, restart, serves
+from tests.segment.client import Client, ClosedError, log_start, new_writer, restart, serves
 from tests.segment.speaking import block, read, setup
 from tests.segment.speaking import events as framed
 from tests.system.cluster import admin, altered
@@ -42,31 +40,6 @@ async def test_old_bytes_are_read_from_the_log(own_segments: KafkaSettings, star
         for segment, data in content.items():
             assert await client.content(segment) == data
             assert (await client.read(segment, 777, 1234)).data == data[777 : 777 + 1234]
-
-
-async def test_readers_at_the_end_of_many_segments_over_one_connection(
-    own_segments: KafkaSettings, start: Receivers
-) -> None:
-    """Each hears of its own segment at once, whatever the others wait for."""
-    service, writer = await start(own_segments, segment={"tail_wait": 2}), new_writer()
-    segments = [str(number) for number in range(5)]
-    async with (
-        await TodayClient.connect(service.address) as client,
-        await TodayClient.connect(service.address) as other,
-    ):
-        for segment in segments:
-            await other.ask(today.create(segment))
-            client.say(today.read(segment))
-        over: set[str] = set()
-        for segment in reversed(segments):
-            await other.setup(segment, writer)
-            await other.append(1, segment.encode(), writer=writer)
-            while segment not in over:
-                heard = await client.reply()
-                if heard.data:
-                    assert heard == said.SegmentRead(segment, 0, False, False, framed(segment.encode()), today.REQUEST)
-                    break
-                over.add(heard.segment)  # its time at the end
 
 
 async def test_a_block_that_is_refused_ends_all_connections_and_nothing_is_stored_twice(

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.contract import Reason
-from headrace_common.record.event import Reject
 from headrace_segment.questions import (
     AppendBlock,
     BytesRead,
@@ -28,9 +26,9 @@ from headrace_segment.wire.original import (
 )
 
 from tests.driving import one_by_one
-from tests.segment.instant import Driven, Hears, InstantStore, Slow, drive
+from tests.segment.instant import Driven, Hears, Slow, drive
 from tests.segment.recorded import W1, W2
-from tests.segment.speaking import block, event, events, keep_alive, read, say, setup
+from tests.segment.speaking import block, event, keep_alive, read, say, setup
 
 HELLO = event(b"hello")
 WORLD = event(b"world!")
@@ -45,16 +43,6 @@ def level(value: int) -> bytes:
 
 
 # Levels
-
-
-def test_a_client_resumes_from_its_level_on_another_connection() -> None:
-    store = InstantStore()
-    assert Driven(store).hear(setup(), block(0, HELLO)) == replies(AppendSetup("a", W1, 0)) + level(13)
-    again = Driven(store)
-    assert again.hear(setup()) == replies(AppendSetup("a", W1, 13))
-    assert again.hear(block(0, HELLO), block(13, WORLD)) == level(13) + level(27)  # only what lies above is published
-    assert [event.value for event in again.outcome.events] == [b"world!"]
-    assert store.content("a") == HELLO + WORLD
 
 
 def test_a_block_at_or_below_the_level_is_acknowledged_again_and_stored_once() -> None:
@@ -79,29 +67,6 @@ def test_what_ends_the_conversation(data: bytes, words: str) -> None:
     whole = drive([setup() + data])
     assert words in str(whole.error)
     assert drive(one_by_one(setup() + data)).comparable() == whole.comparable()
-
-
-def test_a_writer_may_go_over_to_another_segment() -> None:
-    driven = Driven()
-    driven.hear(setup("a"), block(0, HELLO), setup("b"), block(0, WORLD), setup("a"))
-    assert (driven.store.content("a"), driven.store.content("b")) == (HELLO, WORLD)
-    assert driven.outcome.replies == (
-        replies(AppendSetup("a", W1, 0))
-        + level(13)
-        + replies(AppendSetup("b", W1, 0))
-        + level(14)
-        + replies(AppendSetup("a", W1, 13))
-    )
-
-
-def test_an_event_above_the_limit_is_quarantined_and_counts() -> None:
-    outcome = drive([setup() + block(0, events(b"x" * 9, b"small"))], event_bytes=8)
-    reject, kept = outcome.flat
-    assert isinstance(reject, Reject)
-    assert (reject.reason, reject.raw) == (Reason.OVERSIZED, b"x" * 9)
-    assert not isinstance(kept, Reject)
-    assert kept.value == b"small"
-    assert outcome.replies.endswith(level(30))
 
 
 def test_a_read_of_what_is_gone_hears_where_the_segment_begins() -> None:

@@ -11,12 +11,10 @@ from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
 from headrace_segment.wire import messages as said
 from headrace_segment.wire import original
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.driving import NOW_MS, PEER, at_random, one_by_one, with_constants
+from tests.driving import NOW_MS, PEER, one_by_one, with_constants
 from tests.segment.instant import LIMITS, SECTION, Conversation, Driven, InstantStore, Slow, drive, read_replies
-from tests.segment.recorded import TODAY, W1, W2
+from tests.segment.recorded import W1, W2
 from tests.segment.speaking import events, raw
 from tests.segment.speaking_today import (
     HELLO,
@@ -31,7 +29,6 @@ from tests.segment.speaking_today import (
     say,
     setup,
 )
-from tests.tiers import examples
 
 
 class Talk(Driven):
@@ -88,25 +85,22 @@ def test_versions(high: int, low: int) -> None:
 # Levels
 
 
-def test_a_writer_of_bytes_stores_them_and_publishes_each_block_as_one_event() -> None:
-    store, talk = created()
-    talk.hear(setup(), append_bytes(1, b"no frames"), append_bytes(2, b"\0\0\0\0\0\0\0\3ab"), append_bytes(3, b"more"))
-    assert [event.value for event in talk.outcome.events] == [b"no frames", b"\0\0\0\0\0\0\0\3ab", b"more"]
-    assert [event.attributes["level"] for event in talk.outcome.events] == [1, 2, 3]
-    assert len({event.id for event in talk.outcome.events}) == 3
-    assert store.content("a") == b"no frames\0\0\0\0\0\0\0\3abmore"
-
-
 @pytest.mark.parametrize(
-    "block",
-    [append(5, b"x", b"x", b"x", count=2), append(7, b"x", b"x", b"x", count=0), append(6, b"x", b"x", b"x")],
-    ids=["another count", "no count", "fewer numbers than events"],
+    ("block", "data"),
+    [
+        (append_bytes(7, b"no frames"), b"no frames"),
+        (append_bytes(7, b"\0\0\0\0\0\0\0\3ab"), b"\0\0\0\0\0\0\0\3ab"),
+        (append(7, b"x", b"x", b"x", count=2), events(b"x", b"x", b"x")),
+        (append(7, b"x", b"x", b"x", count=0), events(b"x", b"x", b"x")),
+        (append(6, b"x", b"x", b"x"), events(b"x", b"x", b"x")),
+    ],
+    ids=["no frames", "half a frame", "another count", "no count", "fewer numbers than events"],
 )
-def test_a_block_of_events_without_numbers_of_their_own_is_one_event(block: bytes) -> None:
+def test_a_block_of_events_without_numbers_of_their_own_is_one_event(block: bytes, data: bytes) -> None:
     store, talk = created()
     talk.hear(setup(), append(4, b"x"), block)
-    assert [event.value for event in talk.outcome.events] == [b"x", events(b"x", b"x", b"x")]
-    assert store.content("a") == events(b"x", b"x", b"x", b"x")
+    assert [event.value for event in talk.outcome.events] == [b"x", data]
+    assert store.content("a") == events(b"x") + data
 
 
 @pytest.mark.parametrize("level", [3, 2, -(1 << 63)])
@@ -237,48 +231,6 @@ def test_what_is_not_served_is_said_so(kind: int, body: bytes, number: int) -> N
     assert outcome.error is None
 
 
-@pytest.mark.parametrize("name", [name for name in TODAY if name.startswith("append_") and "setup" not in name])
-def test_the_blocks_that_pravega_encoded(name: str) -> None:
-    """Whole and byte by byte: stored, and acknowledged with the numbers that they came with."""
-    begin = b"".join(create(f"scope/stream/{number}.#epoch.0") for number in range(2))
-    data = HELLO + begin + TODAY[name]["data"]
-    whole = both_ways(data)
-    assert whole.error is None
-    appends = [each["append"] for each in TODAY[name]["decoded"] if "append" in each]
-    assert appends
-    acknowledged = [reply for reply in whole.said() if isinstance(reply, said.DataAppended)]
-    assert [(reply.level, reply.request) for reply in acknowledged] == [
-        (each["eventNumber"], each["requestId"]) for each in appends
-    ]
-    assert sum(8 + len(event.value) for event in whole.events) == sum(len(each["data"]) // 2 for each in appends)
-
-
-small = st.binary(max_size=12)
-levels = st.integers(-2, 12)
-of_one_writer = st.one_of(
-    st.builds(
-        lambda level, data, pad: append(level, *data, pad=pad),
-        levels,
-        st.lists(small, min_size=1, max_size=3),
-        st.integers(0, 9),
-    ),
-    st.builds(setup),
-    st.sampled_from([create(), read(), info(), KEEP_ALIVE]),
-)
-
-
-@settings(max_examples=examples(4_000))
-@given(st.lists(of_one_writer, max_size=12).map(b"".join), st.randoms(use_true_random=False))
-def test_a_conversation_means_the_same_however_it_is_split(data: bytes, chance: Any) -> None:
-    """A number that does not rise and came together with what is refused is found first."""
-    data = HELLO + create() + setup() + data
-    whole = drive([data])
-    for pieces in (one_by_one(data), at_random(data, chance)):
-        split = drive(pieces)
-        assert str(split.error) == str(whole.error) or (split.error and "does not rise" in str(whole.error))
-        assert split.error or split.comparable() == whole.comparable()
-
-
 def test_hello_belongs_to_the_beginning() -> None:
     """Later it is answered again in today's dialect, and nothing in the original one."""
     assert drive([HELLO * 2]).said() == [said.Hello(17, 5)] * 2
@@ -295,35 +247,22 @@ def test_an_end_before_the_dialect_is_known(size: int) -> None:
     assert "inside its first message" in str(drive([HELLO[:size]]).error)
 
 
-# What is to be said counts until it leaves, also of a client that reads all of it
-
-
-def test_keep_alives_count_until_they_leave() -> None:
+@pytest.mark.parametrize(
+    ("data", "count", "least"),
+    [
+        (original.MESSAGES.encode(original.KeepAlive(bytes(1 << 16))), 100, (100 << 16) - REPLIES),
+        (raw(41, bytes(8)), REPLIES // WAITING - 1, 0),
+        (raw(41, bytes(8)), 3 * REPLIES // WAITING, 2 * REPLIES - WAITING),
+    ],
+)
+def test_what_is_to_be_said_counts_until_it_leaves(data: bytes, count: int, least: int) -> None:
+    """Also of a client that reads all of it: a reply is longer than what it answers, where the segment's name is long."""
     session = SegmentSession(PEER, LIMITS, SECTION)
-    sent = original.MESSAGES.encode(original.KeepAlive(bytes(1 << 16))) * 100
-    session.receive(sent, NOW_MS)
-    while session.status().busy:
-        session.receive(b"", NOW_MS)
-    assert session.status().waiting_bytes >= 100 * (1 << 16) - REPLIES
-    heard = b""
-    before = session.status().waiting_bytes
-    while more := session.outgoing():
-        heard += more
-        assert session.status().waiting_bytes < before or not before
-        before = session.status().waiting_bytes
-    assert heard == sent
-    assert session.status().waiting_bytes == 0
-
-
-@pytest.mark.parametrize(("count", "least"), [(REPLIES // WAITING - 1, 0), (3 * REPLIES // WAITING, 2 * REPLIES)])
-def test_replies_count_when_they_are_many(count: int, least: int) -> None:
-    """Each is longer than what it answers, where the segment's name is long."""
-    session = SegmentSession(PEER, LIMITS, SECTION)
-    session.receive(HELLO + raw(41, bytes(8)) * count, NOW_MS)
+    session.receive((HELLO if count != 100 else b"") + data * count, NOW_MS)
     while session.status().busy:
         session.receive(b"", NOW_MS)
     waiting = session.status().waiting_bytes
     assert waiting > least if least else waiting == 0
     while session.outgoing():
-        pass
+        assert session.status().waiting_bytes <= waiting
     assert session.status().waiting_bytes == 0
