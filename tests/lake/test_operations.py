@@ -1,18 +1,100 @@
-"""The job's health and metrics by what it is told, without Spark."""
+"""The job's health, metrics and clocks by what it is told, without Spark."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from headrace_lake.dedup.index import IndexState
+from headrace_lake.kafka import unlanded
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.landing.plan import DedupStatus, Landed
+from headrace_lake.upkeep.clocks import TOLERANCE, ClockGuard
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import STALLED, STARTING, LakeHealth
+from headrace_lake.upkeep.retention import first_kept
+from structlog.testing import CapturingLogger
+
+NOW = 1_770_000_000_000
+YEARS = 2 * 365 * 86_400_000
+HOUR = 3_600_000
+
+
+class Brokers:
+    def __init__(self, ends: dict[int, int], newest: int | None) -> None:
+        self.ends = ends
+        self.last = newest
+
+    def newest(self, pairs: Iterable[tuple[str, int]]) -> int | None:
+        return self.last
+
+    def offsets(self, pairs: Iterable[tuple[str, int]], *, earliest: bool) -> dict[tuple[str, int], int]:
+        assert not earliest
+        return {pair: self.ends[pair[1]] for pair in pairs}
+
+
+def test_it_stops_and_goes_on_and_says_so_once() -> None:
+    log, metrics, shift = CapturingLogger(), LakeMetrics(), [0.0]
+    guard = ClockGuard(metrics, log, lambda: NOW / 1000 + shift[-1], lambda: 7.0)  # type: ignore[arg-type]
+    assert not guard.agree(), "nothing has landed"
+    guard.landed(NOW)
+    guard.landed(None)
+
+    def value(name: str) -> float | None:
+        return metrics.registry.get_sample_value(f"headrace_lake_{name}")
+
+    said = []
+    for seconds in (0.0, TOLERANCE, 1e8, TOLERANCE + 1, -TOLERANCE - 1, -TOLERANCE):
+        shift.append(seconds)
+        said.append(guard.agree())
+        assert value("clocks_disagree") == (not said[-1])
+        assert value("clock_ahead_seconds") == seconds
+    assert said == [True, True, False, False, False, True]
+    assert [(call.args[0], call.kwargs["ahead"]) for call in log.calls] == [
+        ("clocks disagree", 1e8), ("clocks agree", -TOLERANCE),
+    ]  # fmt: skip
+
+
+def test_the_newest_landed_day_is_kept_whatever_the_clock_says() -> None:
+    assert first_kept(30, NOW / 1000, "2026-02-02") == date(2026, 1, 3)
+    assert first_kept(30, (NOW + YEARS) / 1000, "2026-02-02") == date(2026, 2, 2)
+    assert first_kept(30, NOW / 1000, "") == date(2026, 1, 3)
+    assert first_kept(10**9, NOW / 1000, "2026-02-02") == date.min, "more days than a calendar has: for ever"
+
+
+def nothing(_: object) -> dict[tuple[str, int], int]:
+    raise AssertionError
+
+
+@pytest.mark.parametrize("own", [NOW, NOW + HOUR, NOW + YEARS, NOW - YEARS])
+@pytest.mark.parametrize("newest", [None, NOW - 60_000, NOW + YEARS])
+def test_no_clock_alone_and_no_record_from_the_future_hides_what_landed_lately(
+    monkeypatch: pytest.MonkeyPatch, own: int, newest: int | None
+) -> None:
+    monkeypatch.setattr(unlanded, "time", SimpleNamespace(time=lambda: own / 1000))
+    told = [each for each in (own, newest) if each is not None]
+    asked: Any = Brokers({0: 100}, newest)
+    assert unlanded.oldest(asked, {("t", 0): 100}, nothing) == min(told)
+
+
+def test_of_a_partition_that_lags_the_first_record_counts() -> None:
+    """After an aborted transaction, or compaction, offsets have no record."""
+    asked = []
+
+    def first_times(ranges: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
+        asked.append(dict(ranges))
+        return {place: NOW - 70 for place in ranges if place[1] != 1}
+
+    brokers: Any = Brokers({0: 10, 1: 2_000_000, 2: 7}, NOW)
+    assert unlanded.oldest(brokers, {("t", 0): 3, ("t", 2): 7}, first_times) == NOW - 70
+    assert unlanded.oldest(brokers, {("t", 1): 10}, first_times) == 0, "all ids are read where none is found"
+    assert asked == [{("t", 0): (3, 10)}, {("t", 1): (10, 1010)}]
 
 
 @pytest.mark.parametrize(

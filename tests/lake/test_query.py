@@ -12,7 +12,6 @@ import signal
 import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -128,16 +127,13 @@ def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str
     """JSON has times in ISO, and bytes in base64."""
     sql = "select event_id, payload, day, landed_at, 'nan'::double as f, [1, null] as l, null as x, 'a,\"' as x from events"
     sql = f'{sql} where "offset" = 3'
+    names = ["event_id", "payload", "day", "landed_at", "f", "l", "x", "x_1"]
+    values = ["d.3", "/w==", "2026-05-06", "2026-05-06T12:00:00.123456+00:00", "nan"]
     assert query.query(sql, lake=str(lake), as_csv=True) == 0
-    assert list(csv.reader(io.StringIO(capsys.readouterr().out))) == [
-        ["event_id", "payload", "day", "landed_at", "f", "l", "x", "x_1"],
-        ["d.3", "/w==", "2026-05-06", "2026-05-06T12:00:00.123456+00:00", "nan", "[1, null]", "", 'a,"'],
-    ]
+    assert list(csv.reader(io.StringIO(capsys.readouterr().out))) == [names, [*values, "[1, null]", "", 'a,"']]
     assert query.query(sql, lake=str(lake), as_json=True) == 0
-    assert json.loads(capsys.readouterr().out) == [
-        {"event_id": "d.3", "payload": "/w==", "day": "2026-05-06", "landed_at": "2026-05-06T12:00:00.123456+00:00", "f": "nan",
-         "l": [1, None], "x": None, "x_1": 'a,"'}
-    ]  # fmt: skip
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row == dict(zip(names, [*values, [1, None], None, 'a,"'], strict=True))
     assert query.query("select event_id from events where false", lake=str(lake), as_json=True) == 0
     assert capsys.readouterr().out == "[]\n"
 
@@ -162,22 +158,20 @@ def test_columns_are_shown_with_what_they_mean(lake: Path) -> None:
     assert [column for table, column in found if table == BATCHES][1:] == SCHEMAS[BATCHES].names
 
 
-def test_no_rows_is_said_beside_the_output(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("landed", [True, False])
+def test_no_rows_is_said_beside_the_output(
+    lake: Path, tmp_path: Path, landed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not landed:
+        lake = tmp_path / "empty"
+        make(lake)
+        proof = exactly_once(lake)
+        assert all(row["ok"] for row in proof)
+        assert proof[-1] == {"check": "all of it", "ok": True, "detail": "nothing has landed yet"}
     assert query.query("select * from events where false", lake=str(lake)) == 0
-    said = capsys.readouterr()
+    said, text = capsys.readouterr(), r"The last batch landed [\d,]+ s ago; quarantine has \d+ records\."
     assert said.out == ""
-    assert re.fullmatch(r"No rows\. The last batch landed [\d,]+ s ago; quarantine has \d+ records\.\n", said.err)
-
-
-def test_empty_tables_are_there_with_their_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make(tmp_path)
-    assert query.query("select * from events", lake=str(tmp_path)) == 0
-    assert capsys.readouterr().err == "No rows. Nothing has landed yet.\n"
-    columns = query.run("select column_name from (describe events)", tmp_path)
-    assert [row["column_name"] for row in columns] == SCHEMAS[EVENTS].names
-    proof = exactly_once(tmp_path)
-    assert all(row["ok"] for row in proof)
-    assert proof[-1] == {"check": "all of it", "ok": True, "detail": "nothing has landed yet"}
+    assert re.fullmatch(rf"No rows\. {text if landed else 'Nothing has landed yet.'}\n", said.err)
 
 
 @pytest.mark.parametrize(
@@ -222,12 +216,11 @@ def test_a_lake_that_cannot_be_read_is_refused(lake: Path) -> None:
 
 
 def test_nothing_that_a_client_sent_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = StringIO()
+    file = io.StringIO()
     monkeypatch.setattr(console, "OUT", Console(file=file, force_terminal=True, width=20, color_system=None))
     query._show([{"a": "one\x1b[2J\ntwo", "b": "a long, long value"}])
     assert "\x1b" not in file.getvalue()
     assert "one\\x1b[2J" in file.getvalue()
-    assert "two" in file.getvalue()
 
 
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,11 +256,8 @@ def test_named_queries_answer_what_people_ask_first(lake: Path) -> None:
         gaps=[gap(9, 12, rows=1)],
     )
     hour = MOMENT.replace(minute=0, second=0, microsecond=0)
-    hours = [row for row in query.run(query.QUERIES["hours"], lake) if row["source"]]
-    assert hours == [
-        {"hour": hour, "source": "/forward/a", "events": 2},
-        {"hour": hour + timedelta(hours=1), "source": "/forward/a", "events": 1},
-    ]
+    hours = [tuple(row.values()) for row in query.run(query.QUERIES["hours"], lake) if row["source"]]
+    assert hours == [(hour, "/forward/a", 2), (hour + timedelta(hours=1), "/forward/a", 1)]
     assert query.run(query.QUERIES["resends"], lake) == [
         {"hour": hour, "topic_id": "id", "partition": 0, "collapsed": 1}
     ]
