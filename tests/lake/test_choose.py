@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from headrace_common.operations.errors import ConfigError
@@ -16,17 +18,6 @@ from headrace_lake.spark.jvm import CompilerError
 from structlog.testing import CapturingLogger
 
 HEAP = 1 << 30
-
-
-class Map:
-    """The index in the JVM; `allowed`: whether the JVM may compile it."""
-
-    allowed = True
-
-    def __init__(self, *where: object) -> None:
-        if not self.allowed:
-            raise CompilerError("InaccessibleObjectException: no")
-        self.most = where[-1]
 
 
 @pytest.mark.parametrize(
@@ -46,18 +37,15 @@ def test_the_way_fits_the_master(
     monkeypatch: pytest.MonkeyPatch, master: str, settings: dict[str, Any], allowed: bool, chosen: Any
 ) -> None:
     """`chosen`: the bytes of the map, the kind of another index, or why there is none."""
-    monkeypatch.setattr(Map, "allowed", allowed)
-    monkeypatch.setattr(choose, "MapIndex", Map)
+    in_jvm = Mock(side_effect=None if allowed else CompilerError("InaccessibleObjectException: no"))
+    monkeypatch.setattr(choose, "MapIndex", in_jvm)
     runtime = SimpleNamespace(getRuntime=lambda: SimpleNamespace(maxMemory=lambda: HEAP))
     monkeypatch.setattr(choose, "java_class", lambda *_: runtime)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
-    given = (spark, LakeSettings(**settings), "id", CapturingLogger())
-    if isinstance(chosen, str):
-        with pytest.raises(ConfigError, match=chosen):
-            open_index(*given)  # type: ignore[arg-type]
-        return
-    index: Any = open_index(*given)  # type: ignore[arg-type]
-    assert getattr(index, "most", type(index)) == chosen
+    log: Any = CapturingLogger()
+    with pytest.raises(ConfigError, match=chosen) if isinstance(chosen, str) else nullcontext():
+        index = open_index(spark, LakeSettings(**settings), "id", log)
+        assert chosen == in_jvm.call_args.args[-1] if index is in_jvm.return_value else type(index) is chosen
 
 
 @pytest.mark.parametrize(
