@@ -12,31 +12,17 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from pyiceberg.catalog.rest import CreateTableRequest, TableResponse
+from pyiceberg.catalog.rest import TableResponse
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    NamespaceAlreadyExistsError,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    TableAlreadyExistsError,
-)
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.table import CommitTableRequest, Table
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableRequest
 from requests import PreparedRequest, Response
 
-_STATUSES: dict[type[Exception], int] = {
-    NoSuchNamespaceError: 404,
-    NoSuchTableError: 404,
-    NamespaceAlreadyExistsError: 409,
-    TableAlreadyExistsError: 409,
-    CommitFailedException: 409,
-}
 Act = Callable[[], tuple[int, str]]
 
 
 class RestCatalog:
-    """Serves the tables of `folder`."""
+    """Serves the tables of `folder` that are there: they are shown, and changed."""
 
     def __init__(self, folder: Path) -> None:
         self.catalog = SqlCatalog("headrace", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder / "ice"))
@@ -57,41 +43,26 @@ class RestCatalog:
         try:
             return 200, self._done(method, [unquote(part) for part in path.split("/")[2:]], body)
         except Exception as error:
-            return failed(_STATUSES.get(type(error), 500), type(error).__name__, str(error))
+            return failed(409 if isinstance(error, CommitFailedException) else 500, str(error))
 
     def _done(self, method: str, parts: list[str], body: dict[str, Any]) -> str:
-        space = tuple(parts[1:2])
-        match method, parts[0], *parts[2:]:
+        match method, *parts:
             case "GET", "config":
                 return json.dumps({"defaults": {}, "overrides": {}})
-            case "POST", "namespaces":
-                self.catalog.create_namespace(tuple(body["namespace"]), body["properties"])
-                return json.dumps({"namespace": body["namespace"], "properties": {}})
-            case "GET", "namespaces":
+            case "GET", "namespaces", space:
                 found = self.catalog.load_namespace_properties(space)
-                return json.dumps({"namespace": space, "properties": dict(found)})
-            case "POST", "namespaces", "tables":
-                unset = {"location": None, "partition-spec": None, "write-order": None}
-                wanted = CreateTableRequest.model_validate({**unset, **body})
-                spec = wanted.partition_spec or UNPARTITIONED_PARTITION_SPEC
-                return _shown(
-                    self.catalog.create_table(
-                        (*space, wanted.name), wanted.table_schema, wanted.location, spec, properties=wanted.properties
-                    )
-                )
-            case "GET", "namespaces", "tables", name:
-                return _shown(self.catalog.load_table((*space, name)))
-            case "POST", "namespaces", "tables", name:
+                return json.dumps({"namespace": [space], "properties": dict(found)})
+            case "GET", "namespaces", space, "tables", name:
+                table = self.catalog.load_table((space, name))
+                shown = TableResponse(metadata_location=table.metadata_location, metadata=table.metadata)
+                return str(shown.model_dump_json())
+            case "POST", "namespaces", space, "tables", name:
                 asked = CommitTableRequest.model_validate(body)
-                table = self.catalog.load_table((*space, name))
+                table = self.catalog.load_table((space, name))
                 return str(self.catalog.commit_table(table, asked.requirements, asked.updates).model_dump_json())
         raise NotImplementedError(method, parts)
 
 
-def failed(status: int, kind: str = "Exception", message: str = "") -> tuple[int, str]:
+def failed(status: int, message: str = "") -> tuple[int, str]:
     """Returns the answer of a request that failed."""
-    return status, json.dumps({"error": {"message": message, "type": kind, "code": status}})
-
-
-def _shown(table: Table) -> str:
-    return str(TableResponse(metadata_location=table.metadata_location, metadata=table.metadata).model_dump_json())
+    return status, json.dumps({"error": {"message": message, "type": "Exception", "code": status}})
