@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import randbelow
 from typing import Any, Final, NamedTuple, Protocol
@@ -116,12 +116,8 @@ class _Lane:
     adopted: bool = False
 
 
-class _Waiting(NamedTuple):
-    """A batch that waits for a request to its broker."""
-
-    where: TopicPartition
-    data: bytes
-    place: asyncio.Future[Place]
+_Waiting = tuple[TopicPartition, bytes, asyncio.Future[Place]]
+"""A batch that waits for a request to its broker."""
 
 
 class Producer:
@@ -243,64 +239,59 @@ class Producer:
         node = self.leader(where)
         if node is None:
             raise errors.NodeNotReadyError(f"partition {where.partition} of {where.topic} has no leader")
-        waiting = _Waiting(where, data, self._loop.create_future())
-        self._waiting[node].append(waiting)
+        place: asyncio.Future[Place] = self._loop.create_future()
+        self._waiting[node].append((where, data, place))
         if node not in self._carriers:
             self._carriers[node] = asyncio.create_task(self._carry(node))
-        return await waiting.place
+        return await place
 
     async def _carry(self, node: int) -> None:
-        """Sends requests to a broker until no batch waits for it."""
+        """Sends requests to a broker until no batch waits for it. A batch that nobody waits for any more is dropped."""
+        waiting = self._waiting[node]
         try:
-            while self._waiting[node]:
+            while waiting:
                 await asyncio.sleep(0)  # what is handed over in the same turn of the loop goes along
-                taken = self._take(node)
+                taken: dict[TopicPartition, tuple[bytes, asyncio.Future[Place]]] = {}
+                size = 0
+                while waiting and size < REQUEST_BYTES:
+                    where, data, place = waiting.popleft()
+                    if not place.done():
+                        taken[where] = data, place
+                        size += len(data)
                 self._answered[node] = self._loop.create_future()
+                trouble: Exception = errors.KafkaError("no answer")
                 try:
                     await self._request(node, taken)
                 except Exception as error:
-                    for each in taken:
-                        if not each.place.done():
-                            each.place.set_exception(error)
+                    trouble = error
+                for _, place in taken.values():
+                    if not place.done():
+                        place.set_exception(trouble)
                 self._answered.pop(node).set_result(None)
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
         finally:
             del self._carriers[node]
 
-    def _take(self, node: int) -> list[_Waiting]:
-        """Takes the batches of the next request, in order. A batch that nobody waits for any more is dropped."""
-        taken: list[_Waiting] = []
-        size, waiting = 0, self._waiting[node]
-        while waiting and size < REQUEST_BYTES:
-            if not (each := waiting.popleft()).place.done():
-                taken.append(each)
-                size += len(each.data)
-        return taken
-
-    async def _request(self, node: int, taken: Sequence[_Waiting]) -> None:
+    async def _request(self, node: int, taken: Mapping[TopicPartition, tuple[bytes, asyncio.Future[Place]]]) -> None:
         """Sends one request, and tells each batch its answer. Raises `KafkaError`; those without an answer are in doubt then."""
-        topics: dict[str, list[tuple[int, bytes]]] = {}
-        for each in taken:
-            topics.setdefault(each.where.topic, []).append((each.where.partition, each.data))
+        topics: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
+        for where, (data, _) in taken.items():
+            topics[where.topic].append((where.partition, data))
         patience = int(self._settings.request_timeout * 1000)
         answer = await self._client.send(node, ProduceRequest(None, -1, patience, list(topics.items())))
         if seconds := answer.throttle_time_ms / 1000:
             self._throttled(seconds)
             self._throttled_until = max(self._throttled_until, self._clock() + seconds)
-        said = {
-            (topic, partition): (code, Place(offset, time_ms))
-            for topic, partitions in answer.topics
-            for partition, code, offset, time_ms, *_ in partitions
-        }
-        for each in taken:
-            code, place = said[each.where]
-            if each.place.done():
-                continue
-            if code and code != errors.DuplicateSequenceNumber.errno:
-                each.place.set_exception(errors.for_code(code)())
-            else:
-                each.place.set_result(place)
+        for topic, partitions in answer.topics:
+            for partition, code, offset, time_ms, *_ in partitions:
+                _, place = taken[TopicPartition(topic, partition)]
+                if place.done():
+                    continue
+                if code and code != errors.DuplicateSequenceNumber.errno:
+                    place.set_exception(errors.for_code(code)())
+                else:
+                    place.set_result(Place(offset, time_ms))
 
 
 async def _closed(client: Any) -> None:
