@@ -35,21 +35,34 @@ class Delivery:
         self._metrics = metrics
 
     async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
-        """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content.
+        """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content:
+        they are found by halving.
 
         Raises `DeliveryError` when no record is known to be stored; its policy says what to do. After `deadline`, when no client
         waits for it any more, the batch is not sent again.
         """
-        if await self._is_stored(batch, deadline):
-            return []
-        if self._fits(batch):
-            with contextlib.suppress(Exception):
-                await self._topics.refresh()  # max.message.bytes may have changed
+        refused: list[Refusal] = []
+        blamed, parts = 0, [batch]
         try:
-            return await self._search(batch, deadline)
-        except DeliveryError:  # Kafka may have stored a part, and the whole batch may be sent again
-            self._mark(batch)
+            while parts:
+                part = parts.pop()
+                if await self._is_stored(part, deadline):
+                    continue
+                if part is batch and self._fits(batch):
+                    with contextlib.suppress(Exception):
+                        await self._topics.refresh()  # max.message.bytes may have changed
+                if len(part) > 1:
+                    parts += reversed([*part.halves()])
+                    continue
+                refused += part.pairs()
+                blamed += self._fits(part)
+                if blamed > REFUSALS_PER_BATCH:
+                    raise DeliveryError(f"topic {batch.topic} refuses record after record", DeliveryPolicy.REFUSED)
+        except DeliveryError:
+            if part is not batch:  # Kafka may have stored a part, and the whole batch may be sent again
+                self._mark(batch)
             raise
+        return refused
 
     def _fits(self, batch: Batch) -> bool:
         return batch.sealed().size() <= self._topics.named(batch.topic).max_message_bytes
@@ -57,23 +70,6 @@ class Delivery:
     def _mark(self, batch: Batch) -> None:
         """Marks the records of a batch that Kafka may have stored already."""
         self._metrics.events_republished.inc(batch.doubt())
-
-    async def _search(self, batch: Batch, deadline: float) -> list[Refusal]:
-        """Returns the refused records of a batch that Kafka has refused, found by halving; the others are stored."""
-        refused: list[Refusal] = []
-        blamed, parts = 0, [batch]
-        while parts:
-            part = parts.pop()
-            if part is not batch and await self._is_stored(part, deadline):
-                continue
-            if len(part) > 1:
-                parts += reversed([*part.halves()])
-                continue
-            refused += part.pairs()
-            blamed += self._fits(part)
-            if blamed > REFUSALS_PER_BATCH:
-                raise DeliveryError(f"topic {batch.topic} refuses record after record", DeliveryPolicy.REFUSED)
-        return refused
 
     async def _is_stored(self, batch: Batch, deadline: float) -> bool:
         """Stores a batch. Returns False if Kafka refuses it for its content; it is not sent if it is too large."""

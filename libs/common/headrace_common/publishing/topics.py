@@ -20,7 +20,6 @@ class Topics:
         self._settings = settings
         self._metrics = metrics
         self._log = log
-        self._weak: dict[str, tuple[str, ...]] = {}
         self.required: Sequence[str] = ()
         """The service's own topics, which must exist too."""
         self.own: dict[str, Topic] = {}
@@ -32,9 +31,8 @@ class Topics:
         self.own = {topic.name: topic for topic in own}
         weak = {topic.name: topic.weak for topic in topics if topic.weak}
         self._metrics.topic_weak.set(1 if weak else 0)
-        if weak and weak != self._weak:
+        if weak:
             self._log.warning("topic settings do not keep the promise", topics=weak)
-        self._weak = weak
 
     def named(self, name: str) -> Topic:
         """Returns the topic of events or of quarantine."""
