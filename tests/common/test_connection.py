@@ -11,10 +11,9 @@ from typing import Any
 import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
-from headrace_common.connection.driver import READ_AHEAD, Driver
+from headrace_common.connection.driver import READ_AHEAD, RECHECK, Driver
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
-from headrace_common.connection.timer import RECHECK
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, TOLD, Scheduler
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -358,3 +359,23 @@ async def test_where_the_budget_is_full_one_comes_while_kafka_stores(monkeypatch
         assert not welcomes()
         budget.release(crowd, crowd.pending)
         await until(lambda: door.receiver.admitted == 2, "the other comes")
+
+
+@pytest.mark.parametrize("secured", [False, True])
+async def test_who_has_left_leaves_nothing_to_be_collected(tmp_path: Path, secured: bool) -> None:
+    """The collector comes rarely: it looks through all that are there."""
+    authority = Authority(tmp_path)
+    door = Door(authority.server() if secured else None)
+    gc.disable()
+    try:
+        async with door.open() as connect:
+            client = await connect(**({"ssl": authority.context(), "server_hostname": "localhost"} if secured else {}))
+            await door.proves(client)
+            frame, listener = door.publisher.submitted.pop()
+            listener.stored(frame.ticket, 1, True)
+            del listener
+            left = [weakref.ref(each) for each in door.receiver.connections]
+            client[1].transport.abort()
+            await until(lambda: len(left) == 1 and left[0]() is None, "it is freed", 10)
+    finally:
+        gc.enable()

@@ -26,6 +26,7 @@ from tests.driving import NOW_MS, PEER
 from tests.explaining import Receiver
 from tests.forward import driving as forward
 from tests.lumberjack import driving as lumberjack
+from tests.segment import speaking_today
 from tests.segment.instant import LIMITS, SECTION
 
 LOOP = SlowLoop
@@ -136,6 +137,35 @@ async def test_what_broke_the_protocol_is_freed_at_once(protocol: str) -> None:
         transport.close()
         await bench.rest()
         assert bench.closed("protocol_error")
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+HALVES: dict[str, tuple[Callable[[], ByteSession], bytes]] = {
+    "forward": (forward.session, b"\x93\xa1t\xc6\0\1\0\0" + bytes(1000)),
+    "forward-json": (forward.session, b'["t",["'),
+    "lumberjack": (lumberjack.session, window(1) + json_frame(1, bytes(1000))[:-1]),
+    "courier": (courier.session, courier.HELO + jdat(bytes(16), [bytes(1000)])[:-1]),
+    "segment": (lambda: SegmentSession(PEER, LIMITS, SECTION), speaking_today.HELLO[:-1]),
+}
+"""Sessions, and beginnings of frames."""
+
+
+@pytest.mark.parametrize("protocol", HALVES)
+async def test_the_half_frame_of_who_has_gone_is_freed_at_once(protocol: str) -> None:
+    """Without its end: a thousand that were reset held thirty gigabytes, which no budget counted, until a collection."""
+    make, half = HALVES[protocol]
+    session, bench = make(), Bench()
+    gc.disable()
+    try:
+        connection, _ = await bench.connect(session)
+        connection.data_received(half)
+        assert session._decoder is not None
+        assert connection.partial_bytes > 0
+        left = weakref.ref(session._decoder)
+        del session
+        connection.connection_lost(None)
         assert left() is None
     finally:
         gc.enable()

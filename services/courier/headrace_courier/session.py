@@ -64,7 +64,7 @@ class CourierSession(ByteSession):
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
         inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
-        self._decoder = CourierDecoder(limits.frame_bytes, limits.frame_events, inflate)
+        self._decoder: CourierDecoder = CourierDecoder(limits.frame_bytes, limits.frame_events, inflate)
         self._maker = CourierMaker(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ignored = ignored
         self._replies: list[bytes] = []

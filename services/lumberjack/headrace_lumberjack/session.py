@@ -70,7 +70,9 @@ class LumberjackSession(ByteSession):
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
         inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
-        self._decoder = LumberjackDecoder(limits.frame_bytes, lumberjack.window_events, lumberjack.pairs, inflate)
+        self._decoder: LumberjackDecoder = LumberjackDecoder(
+            limits.frame_bytes, lumberjack.window_events, lumberjack.pairs, inflate
+        )
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ready: deque[Frame] = deque()
         self._windows: deque[_Window] = deque()  # not acknowledged, in order

@@ -9,6 +9,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Sized
 from enum import Enum
+from math import inf
 from typing import Final, Generic, TypeVar
 
 from typing_extensions import override
@@ -19,6 +20,7 @@ from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.fairness.budget import FEW, Reader
 from headrace_common.fairness.scheduler import Account, Lane, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
+from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Caller, Peer, Session, Ticket
 
@@ -26,6 +28,9 @@ S = TypeVar("S", bound=Session)
 
 READ_AHEAD: Final = 256 << 10
 """Bytes that may be read while earlier ones wait to be parsed."""
+
+RECHECK: Final = 0.5
+"""Seconds until a deadline that has passed without effect is looked at again: due to close for its age, but inside a frame."""
 
 FAULT: Final = "protocol_error"
 ABANDONED: Final = "abandoned"
@@ -80,6 +85,10 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         """Bytes of `unseen`, as the budgets count them."""
         self.place: Place | None = None
         """Its place among the connections of the service."""
+        self.is_late = False
+        """The timer of its deadlines has fired after the process stood still."""
+        self._fires_at = inf  # when that timer is set; -inf: never again
+        self._timer: asyncio.TimerHandle | None = None
 
     # The transport
 
@@ -94,6 +103,14 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
     @abstractmethod
     def close(self, why: str, end: End = End.SETTLED) -> None:
         """Stops reading and ends the conversation. `why` is the metric's label. Further calls may only hasten the end."""
+
+    @abstractmethod
+    def due(self) -> float:
+        """Returns its first deadline in monotonic seconds; infinite if there is none."""
+
+    @abstractmethod
+    def expire(self, now: float) -> None:
+        """Does what is due at the time `now`."""
 
     def is_behind(self) -> bool:
         """Returns whether the session has not parsed all that was received."""
@@ -246,6 +263,31 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         if self.session is not self._closed:
             self.guard(lambda: self.take(lambda: self.session.tick(now), self._loop.time()))
 
+    # Deadlines: the timer is not set again with each event, but asks for the first of them when it fires
+
+    def schedule(self) -> None:
+        """Sets the timer earlier if a deadline has come that is."""
+        self._set_timer(self.due())
+
+    def _set_timer(self, at: float) -> None:
+        if at < self._fires_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._fires_at, self._timer = at, self._loop.call_at(at, self._fired)
+
+    def _fired(self) -> None:
+        now = self._loop.time()
+        self.is_late, self._fires_at = stood_still(now, self._fires_at), inf
+        self.expire(now)
+        at = self.due()
+        self._set_timer(at if at > now else now + RECHECK)
+
+    def stop_timer(self) -> None:
+        """Stops the timer for good."""
+        self._fires_at = -inf
+        if self._timer is not None:
+            self._timer.cancel()
+
     # Scheduler and budgets
 
     @property
@@ -298,6 +340,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         self._charge_waiting(0)
 
     def _forget_session(self) -> None:
+        self.session.close()
         self.session = self._closed
         self.status = self._closed.status()
 
@@ -309,4 +352,5 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         receiver.scheduler.withdraw(self)
         if self.place is not None:
             receiver.places.give_back(self.place)
+            self.place = None  # it refers to the connection: a cycle would stay until a collection
         receiver.left(self, self.peer, why, counted=counted)

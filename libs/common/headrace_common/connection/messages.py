@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from headrace_common.connection.driver import OF_ONE_CLIENT, Driver, End
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.connection.timer import LazyTimer
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
 STALL: Final = 1.0
@@ -59,7 +58,6 @@ class MessageConnection(Driver[MessageSession]):
         self._frames = 0  # when `speak` was called last
         self._stored_at = -inf  # when Kafka had stored some, or the first of those that wait had come
         self._ahead = False  # it is not read, because of `most`
-        self._timer = LazyTimer(self._due, self._tick)
         self.closed = asyncio.Event()
         """The connection has ended, by request or by a bug of ours in its session."""
         receiver.admitted += 1
@@ -123,7 +121,7 @@ class MessageConnection(Driver[MessageSession]):
             self._ahead = allowed and self._most < inf and self._is_ahead()
             if self._ahead:
                 allowed = False
-                self._timer.schedule()
+                self.schedule()
         else:
             allowed = self._ahead = False
         if allowed != self._reading:
@@ -143,7 +141,7 @@ class MessageConnection(Driver[MessageSession]):
         if self._input_over and not self.outstanding:
             self._close()
         else:
-            self._timer.schedule()
+            self.schedule()
             if self._ahead:
                 self.pace()
 
@@ -152,11 +150,13 @@ class MessageConnection(Driver[MessageSession]):
             self._stored_at = self._loop.time()
         self._frames = len(self.under_way)
 
-    def _due(self) -> float:
+    @override
+    def due(self) -> float:
         due = self.session.deadline()
         return min(inf if due is None else due, self._stored_at + STALL if self._ahead else inf)
 
-    def _tick(self, now: float) -> None:
+    @override
+    def expire(self, now: float) -> None:
         self.tick(now)
         self.guard(self.speak)
 
@@ -196,6 +196,6 @@ class MessageConnection(Driver[MessageSession]):
         if self.closed.is_set():
             return
         self.closed.set()
-        self._timer.stop()
+        self.stop_timer()
         self._socket.read(False)
         self.leave(self._why or "drain", counted=self.is_broken)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -24,9 +23,6 @@ CONNECTIONS: Final = "LIMITS__CONNECTIONS"
 
 AGE_JITTER: Final = 0.1
 """A connection's age limit varies by this part around the setting, so that clients do not all reconnect at once."""
-
-COLLECTED: Final = 1_000
-"""Connections that leave before the cycles in which they end are freed; more where more stay, since all of them are looked at."""
 
 TLS_HELLO: Final = b"\x16\x03"
 """How a TLS client begins: a handshake record of version 3 (RFC 8446, 5.1). No protocol here begins so."""
@@ -59,8 +55,6 @@ class ReceiverState:
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: int = 0
     """Admitted clients that are still connected, including those in their TLS handshake."""
-    uncollected: int = 0
-    """Connections that have left since the last collection of cycles."""
 
     def __post_init__(self) -> None:
         self.places = Places(self.limits.connections)
@@ -93,12 +87,6 @@ class ReceiverState:
             self.metrics.connections_closed.labels(why).inc()
         self.log.debug("connection closed", peer=peer.address, why=why)
         self.admitted -= 1
-        self.uncollected += 1
-        if self.uncollected >= max(
-            COLLECTED, len(self.connections)
-        ):  # by itself the collector might not come for hours
-            self.uncollected = 0
-            gc.collect()
         if not self.connections:
             self.empty.set()
 

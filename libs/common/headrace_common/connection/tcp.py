@@ -16,7 +16,6 @@ from typing_extensions import override
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_TIME, Limit, Phase
 from headrace_common.connection.driver import Driver, End
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.connection.timer import LazyTimer
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import ByteSession, Peer
 
@@ -39,7 +38,6 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.unseen: bytes | bytearray = b""
         self.reading = True
-        self._timer = LazyTimer(self._due, self._tick)
         self._paused_at = self.life.last_byte
         self._writable = True
         self._next = b""  # to be written in the next iteration of the loop
@@ -59,7 +57,7 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         self._receiver.connections.add(self)
         self._flush()
         self._loop.call_soon(self.pace)  # uvloop starts reading after this callback, even if it was paused in it
-        self._timer.schedule()
+        self.schedule()
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -99,7 +97,7 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         self._writable = False
         self.life.unread_since = self._loop.time()
         self.pace()
-        self._timer.schedule()
+        self.schedule()
 
     @override
     def resume_writing(self) -> None:
@@ -117,7 +115,7 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         unseen = self.life.phase <= LINGERING and self.is_behind()
         self.life.enter(CLOSED)
         self._lost = True
-        self._timer.stop()
+        self.stop_timer()
         if unseen:  # keep its bytes: the client may have asked for no acknowledgement
             self._receiver.scheduler.ask(self)
         else:
@@ -193,8 +191,8 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         else:
             self.speak()
             self.pace()
-            if self.partial_bytes or (self.life.old_from < inf and not self._timer.is_set):
-                self._timer.schedule()  # a limit may run now that did not before
+            if self.partial_bytes or (self.life.old_from < inf and self._fires_at == inf):
+                self.schedule()  # a limit may run now that did not before
 
     def _input_ends(self) -> None:
         """Ends the session's input: it has parsed all bytes, and the peer sends no more."""
@@ -225,7 +223,7 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         else:
             allowed = self._writable and self.may_read(len(self.unseen))
         if allowed != self.reading and self._read(allowed):
-            self._timer.schedule()
+            self.schedule()
 
     def _read(self, allowed: bool) -> bool:
         """Resumes or stops reading. Returns whether that is a change."""
@@ -246,8 +244,8 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
     def speak(self) -> None:
         self._flush()
         due = self.session.deadline()
-        if due is not None and self._timer.is_after(due):
-            self._timer.schedule()
+        if due is not None and due < self._fires_at:
+            self.schedule()
 
     def _flush(self) -> None:
         """Writes the session's output, and asks its questions. Writes once per loop iteration, so that each acknowledgement has
@@ -296,7 +294,7 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
                 self.stop_reading()
                 self._clear()  # they will not be parsed
             self.life.enter(SETTLING)
-            self._timer.schedule()
+            self.schedule()
             self.pace()
             self._flush()
 
@@ -328,13 +326,14 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
 
     def _enter(self, phase: Phase, seconds: float) -> None:
         self.life.enter(phase, self._loop.time() + seconds)
-        self._timer.schedule()
+        self.schedule()
 
     def _rules(self) -> Iterator[tuple[float, Limit, bool]]:
         partial = self.partial_bytes > 0
         return self.life.rules(self.session.status(), reading=self.reading, partial=partial, behind=self.is_behind())
 
-    def _due(self) -> float:
+    @override
+    def due(self) -> float:
         asked = self.session.deadline()
         return min([*(due for due, _, _ in self._rules()), inf if asked is None else asked])
 
@@ -342,13 +341,14 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         """Returns the most urgent limit that has passed."""
         return next((limit for due, limit, applies in self._rules() if applies and now >= due), None)
 
-    def _tick(self, now: float) -> None:
+    @override
+    def expire(self, now: float) -> None:
         limit = self._passed(now)
         if limit is not Limit.UNREAD:
             self.tick(now)
             self.guard(self._flush)
             limit = self._passed(now)
-        if limit is None or self._timer.is_late:
+        if limit is None or self.is_late:
             return  # received bytes are parsed first, then the limits are checked again
         if limit is Limit.UNREAD:
             self._receiver.log.warning("peer does not read", peer=self.peer.address, frames=len(self.under_way))

@@ -186,8 +186,8 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol, Worker):
                     self.close()
             while self._lost:
                 connection.connection_lost(self._lost.pop())
-                # The connection waits for a collection; OpenSSL's buffers do not.
                 self._tls, self._incoming, self._outgoing = _ENDED, ssl.MemoryBIO(), ssl.MemoryBIO()
+                self._connection = None
 
     def _pace(self) -> None:
         """Reads the socket, unless the connection has paused reading or enough is here."""
@@ -246,11 +246,3 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol, Worker):
     def resume_reading(self) -> None:
         self._paused = False
         self._pace()
-
-    @override
-    def get_write_buffer_size(self) -> int:
-        return self._socket.get_write_buffer_size()
-
-    @override
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._socket.get_extra_info(name, default)

@@ -12,11 +12,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
+from typing_extensions import override
 
 from headrace_common.record.event import Part, Reject
+from headrace_common.session.parser import Parser
 
 SMALL: Final = 16 << 10
 """Largest small frame: the bytes of its events, as received or, where the session inflates, inflated."""
@@ -214,9 +216,17 @@ class Session:
     def tick(self, now: float) -> None:
         """Learns the time, and makes keep-alives and frames that are due. Raises `ProtocolError` when a handshake expires."""
 
+    def close(self) -> None:
+        """Learns that the conversation has ended: nothing is called after this. Must break what refers to the session in a
+        circle, which would keep its buffers until a collection.
+        """
+
 
 class ByteSession(Session):
     """A conversation over a stream of bytes. Whole input and one byte at a time give the same result."""
+
+    _decoder: Parser[Any] | None = None
+    """The parser of its bytes, if it has one."""
 
     def receive(self, data: bytes, now_ms: int) -> bool | None:
         """Takes bytes from the peer, split anywhere, at the Unix time `now_ms` in milliseconds. Returns True only if nothing has
@@ -232,6 +242,11 @@ class ByteSession(Session):
         """Learns that the peer has finished sending; pending frames are still acknowledged. Raises `ProtocolError` inside a
         frame.
         """
+
+    @override
+    def close(self) -> None:
+        if self._decoder is not None:
+            self._decoder.close()
 
     def outgoing(self) -> bytes:
         """Returns the bytes of the next write: one acknowledgement, reply or keep-alive. Empty if none is due.

@@ -125,7 +125,11 @@ class Parser(ABC, Generic[T]):
             self._sample if self._base + self._at > self._offset else bytes(self._buffer[self._at : self._at + SAMPLE])
         )
         self._failed = ProtocolError(problem, limit=limit, offset=self._offset, sample=sample)
-        self._buffer, self._at, self.held, self.busy = bytearray(), 0, 0, False
         self._base = self._offset
-        self._steps.close()
+        self.close()
         return self._failed
+
+    def close(self) -> None:
+        """Ends parsing. Frees all that is kept: the generator refers to the parser, so both would stay until a collection."""
+        self._buffer, self._at, self.held, self.busy = bytearray(), 0, 0, False
+        self._steps.close()
