@@ -14,7 +14,8 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import Settings, load
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Reason
-from headrace_common.session.again import ImpossibleError, QuarantinedItem, ReplayOutcome, whole_record
+from headrace_common.record.event import Event
+from headrace_common.session.again import QuarantinedItem, ReplayOutcome, read_again
 from headrace_reader.address import LakeAddress, without_secrets
 from headrace_reader.tables import connect, first_line
 
@@ -92,14 +93,14 @@ class ItemReader:
             return ReplayOutcome(impossible=f"nobody reads {item.protocol}")
         try:
             if item.reason == Reason.REFUSED:
-                return whole_record(item)
+                return read_again(item, [Event(item.content)])  # a whole record, with its id unless that is random
             replayed: ReplayOutcome = resolve_name(again)(item, self._settings_of(item.protocol))
             return replayed
         except ProtocolError as error:
             return ReplayOutcome(
                 impossible=f"the stream breaks: {error}" + (f" ({error.limit})" if error.limit else "")
             )
-        except (ImpossibleError, ValueError, KeyError, TypeError, struct.error) as error:
+        except (LookupError, ValueError, TypeError, struct.error) as error:
             return ReplayOutcome(impossible=str(error) or type(error).__name__)
 
     def _settings_of(self, protocol: str) -> Settings:

@@ -24,6 +24,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.contract import Reason
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -54,22 +55,8 @@ class CountedHistogram(Collector):
         yield HistogramMetricFamily(self._name, self._text, totals, self._sum)
 
 
-LIMITS: Final = tuple(
-    f"LIMITS__{name}"
-    for name in (
-        "CONNECTIONS",
-        "DEPTH",
-        "EVENT_BYTES",
-        "FRAME_BYTES",
-        "FRAME_EVENTS",
-        "FRAME_TIME",
-        "HANDSHAKE_TIME",
-        "INFLATED_BYTES",
-        "PROCESS_BUDGET",
-        "RATIO",
-    )
-)
-"""The limits that a client of any protocol may hit. A protocol's own are counted from the start by its package."""
+LIMITS: Final = tuple(f"LIMITS__{name.upper()}" for name in LimitSettings.__annotations__)
+"""The limits of a client of any protocol. A protocol's own are counted from the start by its package."""
 
 
 class LoopCounter(Collector):

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from headrace_common.record.contract import DETERMINISTIC, EventHeader
 from headrace_common.record.encoding import Header, decode
-from headrace_common.record.event import FRAME_PREFIX, Event, FrameIds, Part, Reject, deterministic_id
+from headrace_common.record.event import FRAME_PREFIX, FrameIds, Part, Reject, deterministic_id
 from headrace_common.session.interface import ByteSession, Peer
 
 
@@ -49,10 +49,6 @@ class ReplayOutcome:
     events: list[PublishedEvent] = field(default_factory=list)
     rejects: Counter[str] = field(default_factory=Counter)
     impossible: str = ""
-
-
-class ImpossibleError(Exception):
-    """The item cannot be read again; says why."""
 
 
 def read_again(item: QuarantinedItem, parts: Iterable[Part], *, numbered: bool = False) -> ReplayOutcome:
@@ -106,13 +102,3 @@ def read_by(
     """Reads an item by a fresh session, which is given `data`, or the item's content. `numbered`: see `read_again`."""
     content = item.content if data is None else data
     return read_again(item, parts_of(session, content, item.received_ms), numbered=numbered)
-
-
-def whole_record(item: QuarantinedItem) -> ReplayOutcome:
-    """Reads an item that is a whole record: the event as it was, with its id unless that is random. Raises `ImpossibleError` if
-    it is none.
-    """
-    try:
-        return read_again(item, [Event(item.content)])
-    except (IndexError, KeyError, UnicodeDecodeError) as error:
-        raise ImpossibleError("it is no record") from error

@@ -19,11 +19,11 @@ from headrace_common.operations.settings.process import environment as environme
 from headrace_common.operations.settings.process import load as load
 from headrace_common.operations.settings.process import own_environment as own_environment
 from headrace_common.operations.settings.process import parse_arguments as parse_arguments
-from headrace_common.operations.settings.section import KIB as KIB
-from headrace_common.operations.settings.section import MIB as MIB
-from headrace_common.operations.settings.section import Section as Section
 from headrace_common.operations.settings.serving import LimitSettings as LimitSettings
 from headrace_common.operations.settings.serving import ListenSettings as ListenSettings
 from headrace_common.operations.settings.serving import LogSettings as LogSettings
 from headrace_common.operations.settings.serving import OpsSettings as OpsSettings
 from headrace_common.operations.settings.serving import TlsSettings as TlsSettings
+from headrace_common.operations.variables import KIB as KIB
+from headrace_common.operations.variables import MIB as MIB
+from headrace_common.operations.variables import Section as Section

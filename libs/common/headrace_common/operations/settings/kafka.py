@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from headrace_common.operations.networks import Brokers
-from headrace_common.operations.settings.section import KIB, MIB, Section
-from headrace_common.operations.variables import Bytes, Seconds, WholeSeconds
+from headrace_common.operations.variables import KIB, MIB, Bytes, Seconds, Section, WholeSeconds
 
 SMALLEST_MESSAGE_BYTES: Final = 64 * KIB  # of `max.message.bytes`: a part of a reject has its frame's options
 

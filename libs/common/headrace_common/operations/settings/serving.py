@@ -9,8 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from headrace_common.operations.networks import Network, networks
 from headrace_common.operations.probe import OPS_PORT
-from headrace_common.operations.settings.section import KIB, MIB, Section
-from headrace_common.operations.variables import Bytes, Seconds
+from headrace_common.operations.variables import KIB, MIB, Bytes, Seconds, Section
 
 
 class ListenSettings(Section):
