@@ -54,15 +54,12 @@ MODULES = dict(modules())
 def imports(module: str, *, at_once: bool = False) -> frozenset[str]:
     """Every module that `module` names in an import; in functions too, unless it is what importing `module` imports at once."""
     found = set()
-    package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
     for node in nodes(ast.parse(MODULES[module].read_text()), functions=not at_once):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module} has a relative import"
             base = node.module or ""
-            if node.level:
-                above = package.split(".")
-                base = ".".join([*above[: len(above) - node.level + 1], *([base] if base else [])])
             found |= {base, *(f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in MODULES)}
     return frozenset(found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tiers import EXAMPLES, Tier, examples, runs
+from tests.tiers import Tier, runs
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,3 @@ from tests.tiers import EXAMPLES, Tier, examples, runs
 )
 def test_each_tier_runs_what_the_one_before_it_runs_and_more(markers: set[str], tiers: list[Tier]) -> None:
     assert [tier for tier in Tier if runs(tier, markers)] == tiers
-
-
-def test_a_property_is_tried_on_its_share_of_examples() -> None:
-    share = examples(1000)
-    assert share in EXAMPLES.values()
-    assert examples(10 * 1000) == 10 * share
-    assert examples(1) == 1

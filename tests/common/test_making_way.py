@@ -177,19 +177,6 @@ async def test_who_waits_for_kafka_makes_no_way() -> None:
         assert not any(client[0].at_eof() for client in owed[1:])
 
 
-async def test_who_comes_to_no_connection_is_counted_as_closed(tmp_path: Path) -> None:
-    """A balancer that looks at a port with TLS opened a connection each time, and closed none."""
-    door = Door(Authority(tmp_path).server())
-    async with door.open() as connect:
-        for head in (b"", HELLO, b"GET / HTTP/1.1"):
-            _, writer = await connect(head)
-            writer.close()
-        await until(lambda: door.receiver.metrics.connections_opened._value.get() == 3, "they were seen")
-        await door.admits(0)
-    door.gave_everything_back()
-    assert door.receiver.metrics.connections_closed.labels("handshake")._value.get() == 3
-
-
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
 async def test_who_ends_while_it_is_not_read_loses_nothing(tmp_path: Path, secured: bool) -> None:
     """While the budget was used up, uvloop took what came by TLS into a buffer, and threw that away at the client's end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from pkgutil import resolve_name
@@ -61,33 +62,28 @@ def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package
 
 
+RESERVED = ("net-dot", "Upper", "x/y", "1st", "a_b", "é", "lake", "kafka", "live")
+
+
 @pytest.mark.parametrize(
-    ("value", "problem"),
+    ("name", "value", "problem"),
     [
-        ("headrace_nowhere.protocol:PROTOCOL", "cannot be loaded"),
-        ("headrace_forward.settings:PORT", "is no Protocol of this name"),
-        ("headrace_forward.protocol:PROTOCOL", "is no Protocol of this name"),
-        ("strange.broken:PROTOCOL", "ZeroDivisionError"),
+        ("new", "headrace_nowhere.protocol:PROTOCOL", "cannot be loaded"),
+        ("new", "headrace_forward.settings:PORT", "is no Protocol of this name"),
+        ("new", "headrace_forward.protocol:PROTOCOL", "is no Protocol of this name"),
+        ("new", "strange.broken:PROTOCOL", "ZeroDivisionError"),
+        *((name, "strange.named:PROTOCOL", "small letters and digits") for name in RESERVED),
+        *((name, "strange.named:PROTOCOL", "") for name in ("relp", "a1")),
     ],
 )
-def test_an_entry_point_that_names_no_protocol(
-    named: dict[str, EntryPoint], value: str, problem: str, strange: Path
+def test_an_entry_point_names_a_protocol_whose_name_is_one_word_everywhere(
+    named: dict[str, EntryPoint], name: str, value: str, problem: str, strange: Path
 ) -> None:
+    """In variables, types and URLs."""
     (strange / "broken.py").write_text("1 / 0")
-    named["new"] = EntryPoint("new", value, PROTOCOLS)
-    with pytest.raises(ConfigError, match=problem):
-        installed()
-
-
-@pytest.mark.parametrize("name", ["relp", "a1", "net-dot", "Upper", "x/y", "1st", "a_b", "é", "lake", "kafka", "live"])
-def test_a_name_is_one_word_in_variables_types_and_urls(named: dict[str, EntryPoint], strange: Path, name: str) -> None:
-    source = f"""from dataclasses import replace
+    (strange / "named.py").write_text(f"""from dataclasses import replace
 from headrace_forward.protocol import PROTOCOL
-PROTOCOL = replace(PROTOCOL, name={name!r})"""
-    (strange / "named.py").write_text(source)
-    named[name] = EntryPoint(name, "strange.named:PROTOCOL", PROTOCOLS)
-    if name in ("relp", "a1"):
+PROTOCOL = replace(PROTOCOL, name={name!r})""")
+    named[name] = EntryPoint(name, value, PROTOCOLS)
+    with pytest.raises(ConfigError, match=problem) if problem else nullcontext():
         assert name in {protocol.name for protocol in installed()}
-    else:
-        with pytest.raises(ConfigError, match="small letters and digits"):
-            installed()
