@@ -55,26 +55,33 @@ Made = Part | int | tuple[float, Part | int]
 """A part of a frame. A number is a pause; of a pair, the first are the seconds that making it takes."""
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeFrame(Frame):
     """A frame of given parts."""
 
-    given: Sequence[Made]
+    given: Sequence[Made | Exception]
     ticket: Ticket = 0
     size: int = 100
     acknowledged: bool = True
     received_ms: int = NOW_MS
     small: bool = False
+    at_once: bool = False
+    """All parts are one run, if there is nothing else."""
 
     def runs(self) -> Iterator[Run]:
+        if self.at_once and all(isinstance(part, bytes | Reject) for part in self.given):
+            yield [*self.given]  # type: ignore[list-item]
+            return
         for part in self.given:
+            if isinstance(part, Exception):
+                raise part
             if isinstance(part, tuple):
                 slow_loop().work(part[0])
                 part = part[1]
             yield part
 
     def spoiled(self, detail: str) -> Reject:
-        return ENVELOPE.reject(Reason.INTERNAL, detail, b"all of it", b"u." + b"f" * 32)
+        return ENVELOPE.reject(Reason.INTERNAL, detail, b"all of it", b"u.%032x" % self.ticket)
 
 
 class Heard(DeliveryListener):

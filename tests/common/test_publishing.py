@@ -31,15 +31,16 @@ from headrace_common.record.contract import QUARANTINE_HEADERS, REPUBLISHED, Rea
 from headrace_common.record.encoding import decode, field
 from headrace_common.record.event import Part, Reject
 from headrace_common.session.inflate import SLICE
-from headrace_common.session.interface import Frame, Run, Ticket
+from headrace_common.session.interface import Ticket
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.common.kafkaless import (
     ENVELOPE,
-    NOW_MS,
+    FakeFrame,
     Heard,
     Kafka,
+    Made,
     Stage,
     event,
     until,
@@ -63,8 +64,7 @@ large for it.
 REJECTS: Final = {"r": 3, "R": 9000}
 
 
-PAUSES: Final = {".": 0, ",": -1, "g": SLICE // 2, "G": 4 * MIB}
-"""Of one the frame has worked for two slices; others say how much it has grown."""
+PAUSES: Final[dict[str, Made]] = {".": 0, ",": (2 * TIME_SLICE, 0), "g": SLICE // 2, "G": 4 * MIB}
 BROKEN: Final = "!"
 
 
@@ -120,18 +120,15 @@ class Expected:
     value: bytes
 
 
-class PlannedFrame(Frame):
+class PlannedFrame(FakeFrame):
     """A frame, and what is heard of it."""
 
-    received_ms = NOW_MS
-    size = 100
-
     def __init__(self, send: Send, ticket: Ticket) -> None:
-        self.ticket, self.kept = ticket, send.kept
-        self.small = send.small and len(send.parts) < 100 and not set(send.parts) & {*PAUSES, BROKEN}
+        given: list[Made | Exception] = []
+        small = send.small and len(send.parts) < 100 and not set(send.parts) & {*PAUSES, BROKEN}
+        super().__init__(given, ticket, small=small, at_once=send.run)
+        self.kept = send.kept
         self.expected: list[Expected] = []
-        self._made: list[Part | int | Exception] = []
-        self._run = send.run
         self.connection = send.connection
         self.heard = 0
         self.ended_at: float | None = None
@@ -139,34 +136,20 @@ class PlannedFrame(Frame):
         for index, kind in enumerate(send.parts):
             name = b"d.%016x%016x" % (ticket, index)
             if kind in PAUSES:
-                self._made.append(PAUSES[kind])
+                given.append(PAUSES[kind])
             elif kind == BROKEN:
-                self._made.append(ZeroDivisionError())
+                given.append(ZeroDivisionError())
                 self.expected.append(Expected("!", b"u.%032x" % ticket, b"all of it"))
                 break
             else:
                 size = EVENTS.get(kind) or REJECTS[kind]
                 value = kind.encode() + CURSED * (kind == "p") + hashlib.shake_256(name).digest(size)
                 self.expected.append(Expected(kind, name, value))
-                self._made.append(
+                given.append(
                     ENVELOPE.event(name, b"2023-11-14T22:13:20Z", value)
                     if kind in EVENTS
                     else ENVELOPE.reject(Reason.BAD_RECORD, "bad", value, name)
                 )
-
-    def runs(self) -> Iterator[Run]:
-        if self._run and not any(isinstance(each, int | Exception) for each in self._made):
-            yield self._made  # type: ignore[misc]
-            return
-        for each in self._made:
-            if isinstance(each, Exception):
-                raise each
-            if each == -1:
-                slow_loop().work(2 * TIME_SLICE)
-            yield 0 if each == -1 else each
-
-    def spoiled(self, detail: str) -> Reject:
-        return ENVELOPE.reject(Reason.INTERNAL, detail, b"all of it", b"u.%032x" % self.ticket)
 
 
 class Judge(Kafka):
