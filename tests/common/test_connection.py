@@ -12,7 +12,6 @@ import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
 from headrace_common.connection.driver import READ_AHEAD, RECHECK, Driver
-from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, TOLD, Scheduler
@@ -447,31 +446,22 @@ async def test_few_bytes_are_parsed_before_much_of_many(crowd: Bench) -> None:
     assert served.index(honest) <= TIME_SLICE / COST + 1
 
 
-class Stopping(Stoppable):
-    """A connection that takes a millisecond to stop, and closes at once."""
-
-    def __init__(self, receiver: ReceiverState, loop: SlowLoop) -> None:
-        self._receiver = receiver
-        self._loop = loop
-        receiver.connections.add(self)
-
-    def stop(self) -> None:
-        self._loop.work(0.001)
-        self._receiver.left(self, Peer("127.0.0.1", 1, "127.0.0.1"), "drain")
-
-    def cut(self) -> int:
-        raise AssertionError("all have closed")
-
-
-async def test_a_service_that_stops_tells_its_clients_in_several_turns() -> None:
+async def test_a_service_that_stops_tells_its_clients_in_several_turns(
+    crowd: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """10,000 clients held the loop until each was told."""
-    receiver = receiver_state(FakePublisher(), LimitSettings())
+    stopped, told = [], [0]
+
+    def slowed(connection: TcpConnection) -> None:
+        slow_loop().work(0.001)
+        stopped.append(connection)
+
+    monkeypatch.setattr(TcpConnection, "stop", slowed)
     for _ in range(100):
-        Stopping(receiver, slow_loop())
-    draining, left = asyncio.create_task(receiver.drain(60)), [100]
-    while not draining.done():
+        await crowd.connect()
+    draining = asyncio.create_task(crowd.receiver.drain(60))
+    while told[-1] < 100:
         await asyncio.sleep(0)
-        left.append(len(receiver.connections))
-    await draining
-    assert left[-1] == 0
-    assert max(before - after for before, after in itertools.pairwise(left)) == TOLD
+        told.append(len(stopped))
+    draining.cancel()
+    assert max(after - before for before, after in itertools.pairwise(told)) == TOLD
