@@ -208,50 +208,38 @@ async def test_who_ends_while_it_is_not_read_loses_nothing(tmp_path: Path, secur
     door.gave_everything_back()
 
 
-def places(*names: str) -> tuple[Places, list[Place]]:
-    found, made = Places(len(names)), [Place(lambda: None, name) for name in names]
+def test_the_longest_idle_that_is_owed_nothing_leaves_first_and_only_once() -> None:
+    found, made = Places(5), [Place(lambda: None, name) for name in ("first", "second", "third", "fourth", "fifth")]
     for each in made:
         found.take(each)
-    return found, made
-
-
-def leaving(found: Places) -> str | None:
-    place = found.make_way()
-    return None if place is None else place.peer
-
-
-def test_the_longest_idle_leaves_first_and_only_once() -> None:
-    found, (first, second, _) = places("first", "second", "third")
+    first, second, third, fourth, _ = made
     found.heard(first)
     found.give_back(second)
     found.give_back(second)
-    assert [leaving(found) for _ in range(3)] == ["third", "first", None]
+    third.is_owed = fourth.is_owed = lambda: True
+
+    def leaves() -> list[str]:
+        return [place.peer for place in iter(found.make_way, None)]
+
+    assert leaves() == ["fifth", "first"]
     found.heard(first)  # it has left
-    assert len(found) == 0
+    fourth.is_owed = lambda: False
+    assert leaves() == ["fourth"]
+    assert len(found) == 1
 
 
-def test_who_is_owed_something_stays_and_is_not_looked_at_again_before_all_others() -> None:
-    found, (first, _, third) = places("first", "second", "third")
-    first.is_owed = third.is_owed = lambda: True
-    assert [leaving(found) for _ in range(2)] == ["second", None]
-    third.is_owed = lambda: False
-    assert leaving(found) == "third"
-
-
-@pytest.mark.parametrize("crowd", [1_000, 10_000])
-def test_a_newcomer_costs_the_same_however_many_are_owed_something(crowd: int) -> None:
-    looks = 0
+def test_a_newcomer_costs_the_same_however_many_are_owed_something() -> None:
+    looks: list[bool] = []
 
     def owed() -> bool:
-        nonlocal looks
-        looks += 1
+        looks.append(True)
         return True
 
-    found = Places(crowd)
-    for _ in range(crowd):
+    found = Places(10_000)
+    for _ in range(10_000):
         found.take(Place(lambda: None, "", owed))
     assert found.make_way() is None
-    assert looks == MOST_LOOKED_AT
+    assert len(looks) == MOST_LOOKED_AT
 
 
 # What a listener asks of the kernel, and whom it welcomes
