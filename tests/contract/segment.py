@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from headrace_common.record.contract import Reason
 from headrace_segment.client import SegmentClient
-from headrace_segment.wire import messages as today
+from headrace_segment.wire import today
 from headrace_segment.wire.codes import HEADER, Kind, message
 from headrace_segment.wire.today import NEWEST, OLDEST
 

@@ -11,8 +11,7 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
-from headrace_segment.wire import messages as today
-from headrace_segment.wire import original
+from headrace_segment.wire import original, today
 from headrace_segment.wire.codes import HEADER
 from headrace_segment.wire.layout import Table
 

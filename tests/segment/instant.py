@@ -25,7 +25,7 @@ from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
 from headrace_segment.store.fold import Fold
-from headrace_segment.wire import messages as today
+from headrace_segment.wire import today
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.layout import Table
 from headrace_segment.wire.original import MESSAGES, DataAppended

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from headrace_segment.store.records import Numbering
-from headrace_segment.wire import messages as said
+from headrace_segment.wire import today as said
 from headrace_segment.wire.codes import Kind
-from headrace_segment.wire.messages import MESSAGES
-from headrace_segment.wire.today import NEWEST, OLDEST
+from headrace_segment.wire.today import MESSAGES, NEWEST, OLDEST
 
 from tests.segment.recorded import W1
 from tests.segment.speaking import event, events, raw

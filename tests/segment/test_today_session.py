@@ -9,8 +9,8 @@ from headrace_segment import questions as ask
 from headrace_segment.session.conversation import REPLIES, WAITING, SegmentSession
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
-from headrace_segment.wire import messages as said
 from headrace_segment.wire import original
+from headrace_segment.wire import today as said
 
 from tests.driving import NOW_MS, PEER, one_by_one, with_constants
 from tests.segment.instant import LIMITS, SECTION, Conversation, Driven, InstantStore, Slow, drive, read_replies

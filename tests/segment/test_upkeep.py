@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 import structlog
+from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.questions import CreateSegment, OutcomeUnknown
-from headrace_segment.replica.owner import Owner, UnreadableError
+from headrace_segment.replica.owner import HELD_UP, FencedError, Owner, UnreadableError
 from headrace_segment.settings import SegmentSettings
 from headrace_segment.store.records import Create
 
@@ -50,6 +51,15 @@ async def test_where_the_log_is_read_from(starts: list[int], first: int, found: 
     else:
         with pytest.raises(UnreadableError, match=f"the log begins at {first}"):
             await owner(starts)._begin(first, len(starts))
+
+
+async def test_an_owner_that_was_held_up_does_not_trust_its_epoch() -> None:
+    """A broker forgets it after a day, if the owner after it has stopped meanwhile, and would store what contradicts the log."""
+    held_up = owner([])
+    held_up.live.set()
+    held_up._stored -= HELD_UP
+    with pytest.raises(FencedError):
+        await held_up._store(cast("Any", None), BatchBuilder())
 
 
 async def test_who_asks_a_process_that_does_not_own_the_segments_ends_and_comes_again() -> None:

@@ -18,8 +18,7 @@ import orjson
 from headrace_common.record.contract import Reason
 from headrace_common.record.encoding import decode
 from headrace_segment.store import records
-from headrace_segment.wire import messages as today
-from headrace_segment.wire import original
+from headrace_segment.wire import original, today
 
 from tests.segment.naive import Naive
 from tests.simulation.kafka import Stored

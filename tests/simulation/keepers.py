@@ -7,8 +7,7 @@ import contextlib
 import itertools
 from typing import Any
 
-from headrace_segment.wire import messages as today
-from headrace_segment.wire import original
+from headrace_segment.wire import original, today
 from headrace_segment.wire.codes import HEADER
 
 from tests.segment import speaking, speaking_today

@@ -29,8 +29,7 @@ from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
 from headrace_logjam.wire import joined, split
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import HEADER, V1
-from headrace_segment.wire import messages as today
-from headrace_segment.wire import original
+from headrace_segment.wire import original, today
 
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect

@@ -7,8 +7,7 @@ import contextlib
 import random
 from typing import Any
 
-from headrace_segment.wire import messages as today
-from headrace_segment.wire import original
+from headrace_segment.wire import original, today
 
 from tests.segment import speaking, speaking_today
 from tests.segment.client import ClosedError

@@ -6,8 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from headrace_segment.wire import messages as today
-from headrace_segment.wire import original
+from headrace_segment.wire import original, today
 from headrace_segment.wire.codes import HEADER, Kind
 from headrace_segment.wire.layout import Table
 from headrace_segment.wire.parser import ReplyParser

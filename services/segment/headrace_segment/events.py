@@ -95,18 +95,18 @@ class BlockFrame(Frame):
         """Yields lists of at most `RUN` parts. Part i is event i."""
         _, before_id, after_id, kind, name_of_attributes = self._envelope.pieces
         block, limit = self.block, self._event_bytes
-        # an id is a hash of segment, writer, the event's name there, and its bytes: the same for each repeat, by any way
+        # an id is a hash of segment, writer, the event's level there, and its bytes: the same for each repeat, by any way
         begin = id_fields(PROTOCOL, self._segment, block.writer)
         behind_id = after_id + field(rfc3339_ms(self.received_ms)) + kind + name_of_attributes
         about_writer = _about(block)
         made: list[Any] = []
         size = 0
-        for event in _by_bytes(block) if self._by_bytes else _by_numbers(block):
+        for event in _events(block, self._by_bytes):
             if isinstance(event, int):
                 yield event
                 continue
-            level, named, data = event
-            name = id_behind(begin, named, data)
+            level, data = event
+            name = id_behind(begin, _packed(level), data)
             about = about_writer % level
             size += len(data)
             if len(data) > limit:
@@ -121,41 +121,35 @@ class BlockFrame(Frame):
             yield made
 
 
-# Each yields an event's level, name and bytes. The name distinguishes it from others of its writer with the same bytes.
-#
-# It is the level behind the event, in whatever block it comes. A client of today's dialect numbers events one by one if it frames
-# each as an Event message, as the Java client's writers of events do. If it frames nothing, or fewer or more than it said, or
-# more than there are numbers, its block is one event.
+def _events(block: Block, by_bytes: bool) -> Iterator[tuple[int, bytes] | int]:
+    """Yields each event's level, and its bytes; or a pause.
 
-
-def _by_bytes(block: Block) -> Iterator[tuple[int, bytes, bytes]]:
-    data, at, before = block.data, 0, block.after - len(block.data)
-    while at < len(data):
-        _, body = HEADER.unpack_from(data, at)
-        start, at = at + HEADER.size, at + HEADER.size + body
-        yield before + at, _packed(before + at), data[start:at]
-
-
-def _by_numbers(block: Block) -> Iterator[tuple[int, bytes, bytes] | int]:
+    It is the level behind the event, in whatever block it comes. A client of today's dialect numbers events one by one if it
+    frames each as an Event message, as the Java client's writers of events do. If it frames nothing, or fewer or more than it
+    said, or more than there are numbers, its block is one event.
+    """
     data, size, unpack, header = block.data, len(block.data), HEADER.unpack_from, HEADER.size
-    at = framed = 0
-    while at < size:
-        kind, body = unpack(data, at) if at + header <= size else (None, 0)
-        at, framed = at + header + body, framed + 1
-        if kind != _EVENT or at > size:  # it is something else
-            framed = 0
-            break
-        if framed % SLICE == 0:
-            yield 0
-    assert block.before is not None
-    if not framed or not framed == block.events <= block.after - block.before:
-        yield block.after, _packed(block.after), data
-        return
-    at, level = 0, block.after - framed
+    at, level = 0, block.after - size
+    if not by_bytes:
+        framed = 0
+        while at < size:
+            kind, body = unpack(data, at) if at + header <= size else (None, 0)
+            at, framed = at + header + body, framed + 1
+            if kind != _EVENT or at > size:  # it is something else
+                framed = 0
+                break
+            if framed % SLICE == 0:
+                yield 0
+        assert block.before is not None
+        if not framed or not framed == block.events <= block.after - block.before:
+            yield block.after, data
+            return
+        at, level = 0, block.after - framed
     while at < size:
         _, body = unpack(data, at)
-        start, at, level = at + header, at + header + body, level + 1
-        yield level, _packed(level), data[start:at]
+        start, at = at + header, at + header + body
+        level += header + body if by_bytes else 1
+        yield level, data[start:at]
 
 
 def _about(block: Block) -> bytes:

@@ -42,6 +42,8 @@ SIGN: Final = 3.0
 """Seconds without a record after which an owner gives a sign of life."""
 SILENCE: Final = 10.0
 """Seconds without a record after which who stands by claims."""
+HELD_UP: Final = 3600.0
+"""Seconds without a record after which an owner claims again: a broker forgets an epoch that nobody has used for a day."""
 LOOK: Final = 1.0
 PAUSE: Final = 1.0
 """Seconds after a failure in which nothing is produced."""
@@ -59,7 +61,7 @@ class UnreadableError(HeadraceError):
 
 
 class FencedError(HeadraceError):
-    """Another process has claimed the log."""
+    """Another process has claimed the log, or may have."""
 
 
 class Owner(Backend, OwnParts):
@@ -334,6 +336,8 @@ class Owner(Backend, OwnParts):
         return time_ms if time_ms >= 0 else now_ms()
 
     async def _store(self, producer: Producer, batch: BatchBuilder) -> tuple[int, int]:
+        if self.live.is_set() and self._clock() - self._stored >= HELD_UP:
+            raise FencedError("this process was held up")
         try:
             place = await producer.store(self._where, batch, self._clock() + self._kafka.ack_deadline)
         except DeliveryError as error:

@@ -43,8 +43,7 @@ from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
 from headrace_segment.store.fold import Segment
 from headrace_segment.store.records import Numbering
-from headrace_segment.wire import messages as today
-from headrace_segment.wire import original
+from headrace_segment.wire import original, today
 from headrace_segment.wire.codes import Kind
 from headrace_segment.wire.layout import Table
 from headrace_segment.wire.original import OriginalDecoder
