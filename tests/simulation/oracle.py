@@ -304,7 +304,7 @@ class Oracle:
         for name, left in (
             ("bytes in flight", budget.used),
             ("waiting connections", budget.paused),
-            ("admitted clients", receiver.admitted),
+            ("places", len(receiver.places)),
             ("connections", len(receiver.connections)),
             ("frames", sum(pump.waiting() for pump in service._publisher._pumps)),
         ):

@@ -60,7 +60,6 @@ class MessageConnection(Driver[MessageSession]):
         self._ahead = False  # it is not read, because of `most`
         self.closed = asyncio.Event()
         """The connection has ended, by request or by a bug of ours in its session."""
-        receiver.admitted += 1
         receiver.connections.add(self)
 
     def read_all(self) -> None:

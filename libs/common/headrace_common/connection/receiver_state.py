@@ -53,12 +53,10 @@ class ReceiverState:
     backend: Backend = NO_BACKEND
     connections: set[Stoppable] = field(default_factory=set)
     empty: asyncio.Event = field(default_factory=asyncio.Event)
-    admitted: int = 0
-    """Admitted clients that are still connected, including those in their TLS handshake."""
 
     def __post_init__(self) -> None:
         self.places = Places(self.limits.connections)
-        """Of the admitted clients."""
+        """Of the clients that were admitted and are still connected, including those in their TLS handshake."""
 
     def age(self) -> float:
         """Returns the age in seconds at which a new connection closes; 0: never."""
@@ -86,7 +84,6 @@ class ReceiverState:
         if counted:
             self.metrics.connections_closed.labels(why).inc()
         self.log.debug("connection closed", peer=peer.address, why=why)
-        self.admitted -= 1
         if not self.connections:
             self.empty.set()
 

@@ -159,7 +159,6 @@ class Listener(Endpoint):
                 return
             receiver.log.warning("idle connection made way", limit=CONNECTIONS, peer=idle.peer)
             idle.leave()
-        receiver.admitted += 1
         receiver.metrics.connections_opened.inc()
         with contextlib.suppress(OSError):
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -213,7 +212,6 @@ class Listener(Endpoint):
             arrival.socket.close()
             self._receiver.metrics.connections_closed.labels(arrival.why).inc()
             self._receiver.places.give_back(arrival)
-            self._receiver.admitted -= 1
         elif not arrival.welcomed:  # uvloop has closed the transport, and tells the connection nothing
             arrival.connection.connection_lost(None)
 
