@@ -9,8 +9,6 @@ from headrace_common.operations.metrics import Catalogue, ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_common.record.contract import Reason, RecordFault
 from headrace_lake.upkeep.metrics import TASKS, LakeMetrics
-from headrace_logjam.metrics import LogjamMetrics
-from headrace_logjam.session import SAID
 from headrace_segment.metrics import SegmentMetrics
 
 
@@ -38,13 +36,11 @@ def from_the_start(catalogue: Catalogue, name: str) -> set[str]:
         ("events_quarantined", {reason.value for reason in Reason}),
         ("connections_closed", {"age", "deaf", "drain", "handshake", "peer", "protocol_error"}),
         ("limit_hits", {"LIMITS__FRAME_BYTES", "LIMITS__CONNECTIONS", "SEGMENT__SEGMENTS"}),
-        ("logjam_answers", set(SAID.values())),
     ],
 )
 def test_each_value_is_there_from_the_start(name: str, values: set[str]) -> None:
     """To Prometheus, a series that begins with 1 has not increased."""
     metrics = ReceiverMetrics()
-    LogjamMetrics(metrics)
     SegmentMetrics(metrics)
     assert from_the_start(metrics, name) >= values
 

@@ -44,7 +44,6 @@ class Driven:
     session: GatheringSession
     parts: list[list[Seen | Reject]] = field(default_factory=list)
     replies: list[tuple[bytes, ...]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
 
     def send(self, *messages: Sequence[bytes], route: bytes = ROUTE) -> list[Frame]:
         """Messages that are read together: the frames that they make."""
@@ -72,15 +71,13 @@ class Driven:
 
 
 def driven(*, answers: bool = True, publish: Publish | None = None, **limits: Any) -> Driven:
-    said: list[str] = []
     session = ProducerSession(
         with_constants(LogjamLimits, limits)(**limits),
         answers=answers,
         host=HOST,
-        said=said.append,
         publish=publish,
     )
-    return Driven(session, said=said)
+    return Driven(session)
 
 
 def drive(*messages: Sequence[bytes], answers: bool = True, **limits: Any) -> Driven:

@@ -9,14 +9,15 @@ import pytest
 from headrace_common.record.contract import GAP_TYPE, Reason
 from headrace_common.record.event import Reject
 from headrace_logjam.devices.consumer import ConsumerSession
-from headrace_logjam.wire import BodyLimits, split
+from headrace_logjam.settings import LogjamLimits
+from headrace_logjam.wire import split
 
 from tests.driving import Seen
 from tests.fuzz.subjects import made
 from tests.logjam.driving import Driven, event
 from tests.tiers import sized
 
-LIMITS = BodyLimits(1500, 1000, 5)
+LIMITS = LogjamLimits()
 CREATED = 1_700_000_000_123
 
 

@@ -6,7 +6,7 @@ import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
 from headrace_common.session.inflate import LAST_WINDOW
-from headrace_logjam.wire import BodyCompression, split
+from headrace_logjam.wire import ZLIB, split
 
 from tests.driving import BARREN_ZLIB
 from tests.logjam.driving import ADDRESS, META, asking, drive, driven, event
@@ -31,7 +31,7 @@ def test_what_can_never_be_an_event_is_kept_and_refused(frames: list[bytes], rea
 
 def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
     """16 MiB of blocks without output held the event loop for more than five seconds."""
-    frames = [*event(b"")[:2], BARREN_ZLIB, event(b"", BodyCompression.ZLIB)[3]]
+    frames = [*event(b"")[:2], BARREN_ZLIB, event(b"", ZLIB)[3]]
     found = driven()
     (frame,) = found.send(asking(frames))
     *pauses, reject = frame.runs()

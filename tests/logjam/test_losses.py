@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 from headrace_common.session.interface import Message
-from headrace_logjam.devices.consumer import ConsumerSession
-from headrace_logjam.devices.subscription import SubscriptionMaker
-from headrace_logjam.wire import BodyLimits, LogjamMessage, Meta, encode_meta
+from headrace_logjam.devices.consumer import ConsumerSession, SubscriptionMaker
+from headrace_logjam.settings import LogjamLimits
+from headrace_logjam.wire import LogjamMessage, Meta, encode_meta
 
 from tests.contract.waiting import there
 from tests.logjam.losses import Row, losses
 from tests.tiers import sized
 
-LIMITS = BodyLimits(1500, 1000, 5)
+LIMITS = LogjamLimits()
 HISTORIES = sized(30, 300, 5000)
 STEPS = 80
 Number = tuple[int, int]
@@ -42,14 +42,14 @@ class Consumer:
         self.waiting: deque[tuple[Number, list[bytes]]] = deque()
         self.last: Number | None = None
         self.frames: list[Any] = []
-        self.ended = False
+        self.ended = 0
 
     def kill(self) -> None:
         self.connected = False
         self.start()
 
     def cut(self) -> None:
-        self.ended = self.ended or self.connected
+        self.ended += self.connected
         self.connected = False
 
     def hear(self, number: Number, frames: list[bytes]) -> None:
@@ -58,8 +58,9 @@ class Consumer:
 
     def read(self, most: int) -> None:
         some = [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
-        self.session.read(ended=self.ended, empty=not some and not self.waiting)
-        self.ended = False
+        for _ in range(self.ended if some else 0):
+            self.session.ended()
+            self.ended -= 1
         now_ms = self.world.passes() + self.skew
         for number, frames in some:
             before = [self.last] if self.last is not None else self.world.stored
@@ -185,8 +186,8 @@ def said(*numbers: tuple[int, int], consumer: str = "a", ended: int | None = Non
     """Rows of a consumer that heard these numbers, each at its time (s); its connection ended before the one at `ended`."""
     session, maker, rows = ConsumerSession("one", consumer, LIMITS), SubscriptionMaker("one", consumer, LIMITS), []
     for at, (number, second) in enumerate(numbers):
-        session.read(ended=at == ended, empty=False)
-        session.read(ended=False, empty=True)
+        if at == ended:
+            session.ended()
         session.receive(Message([b"a-b", b"logs", b"%d" % second, encode_meta(Meta(0, 7, 1, number))]), second * 1000)
         for frame in session.frames():
             item = frame.items[-1]  # type: ignore[attr-defined]

@@ -141,9 +141,9 @@ async def test_a_client_too_many_or_without_our_mechanism_is_refused_and_who_is_
         visitor.writer.close()
         await (await Client.come(receiver.port, GREETING)).ended()  # too slow
         await receiver.shows(0, "logjam_clients")
-        assert await receiver.metric("logjam_refused_total") == 0
+        assert await receiver.metric("connections_closed_total", why="handshake") == 0
         await (await Client.come(receiver.port, GREETING.replace(b"NULL", b"CURV"), READY)).ended()
-        await receiver.shows(1, "logjam_refused_total")
+        await receiver.shows(1, "connections_closed_total", why="handshake")
         first, _ = [await Client.come(receiver.pull_port, GREETING, PUSH) for _ in range(2)]
         await (await Client.come(receiver.port, GREETING)).ended()
         await receiver.shows(1, "limit_hits_total", limit="LIMITS__CONNECTIONS")

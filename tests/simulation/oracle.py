@@ -335,5 +335,3 @@ class Oracle:
         said, heard = total("events_acknowledgeable"), sum(self._heard[end.address] for end in life.ends)
         if said < heard and self._world.spoken.dialect.stored_again:
             self.fails(f"metrics count {said} events to acknowledge, and clients have heard of {heard}")
-        if self._world.spoken.messages and (said := total("logjam_answers")) < heard:
-            self.fails(f"metrics count {said} answers, and clients have heard {heard}")

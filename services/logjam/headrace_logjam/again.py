@@ -9,9 +9,8 @@ from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.json_object import finish
 from headrace_common.session.again import QuarantinedItem, ReplayOutcome, read_again
 
-from headrace_logjam.devices.subscription import SubscriptionMaker
+from headrace_logjam.devices.consumer import SubscriptionMaker
 from headrace_logjam.events import RecordMaker
-from headrace_logjam.session import limits_of
 from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.wire import read_published, read_unanswered, split
 
@@ -20,11 +19,10 @@ _CONSUMER: Final = "replay"
 
 def read(item: QuarantinedItem, settings: LogjamSettings) -> ReplayOutcome:
     """Reads a producer's message, or one that a device has published, whose attributes have the device."""
-    limits = settings.limits
     frames, origin = split(item.content), unquote(item.source.rpartition("/")[2])
-    maker, read_message = RecordMaker(limits_of(limits)), read_unanswered
+    maker, read_message = RecordMaker(settings.limits), read_unanswered
     if Attribute.DEVICE.value in item.attributes:
-        maker, read_message = SubscriptionMaker(origin, _CONSUMER, limits_of(limits)), read_published
+        maker, read_message = SubscriptionMaker(origin, _CONSUMER, settings.limits), read_published
     messages = [split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
     parts = [finish(maker.make(read_message(each, origin), item.received_ms)) for each in messages]
     return read_again(item, parts)

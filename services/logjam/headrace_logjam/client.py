@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import STREAM, Answer, Compression, OrderedClient, Remark
+from headrace_common.session.client import KEPT, STREAM, Answer, Compression, OrderedClient, Remark
 from typing_extensions import override
 
-from headrace_logjam.wire import ACCEPTED, REFUSED, BodyCompression, Meta, compress, encode_meta, joined, split
+from headrace_logjam.wire import ACCEPTED, METHODS, NONE, REFUSED, Meta, compress, encode_meta, joined, split
 
 TOPIC: Final = f"logs.{STREAM}".encode()
 MESSAGE_FRAMES: Final = 5
@@ -29,16 +29,12 @@ class LogjamClient(OrderedClient):
     plain = "messages"
     batch = 1
     named = True
-    methods: ClassVar[Mapping[str, range]] = dict.fromkeys(
-        ("none", *(each.name.lower() for each in BodyCompression if each.name != "NONE")), range(0)
-    )
+    methods: ClassVar[Mapping[str, range]] = dict.fromkeys(METHODS, range(0))
 
     def __init__(self, compression: Compression | None = None, app_envs: int = APP_ENVS) -> None:
         """`app_envs`: with more than one, messages of one client go to different partitions."""
         super().__init__(compression)
-        self._methods = (
-            [BodyCompression[compression.method.upper()]] if compression is not None else list(BodyCompression)
-        )
+        self._methods = [METHODS.index(compression.method)] if compression is not None else range(len(METHODS))
         self._turns = app_envs
         self._sent = 0
         self._app_envs: dict[int, list[tuple[bytes, bytes]]] = {}  # of each frame, with the answers that are right
@@ -56,23 +52,17 @@ class LogjamClient(OrderedClient):
         expected = []
         for body in documents:
             broken = not body.endswith(b"}")  # as it is: quarantine shows what was sent
-            method = BodyCompression.NONE if broken else self._methods[self._sent % len(self._methods)]
+            method = NONE if broken else self._methods[self._sent % len(self._methods)]
             app_env = b"headrace-send-%02d" % (self._sent % self._turns)
             self._sent += 1
             meta = encode_meta(Meta(method, 0, time.time_ns() // 1_000_000))
             frames += [b"", app_env, TOPIC, compress(method, body), meta]
             expected.append((app_env, REFUSED if broken else ACCEPTED))
         self._app_envs[self.made] = expected
+        self._app_envs.pop(self.made - KEPT, None)
         self._expected += expected
         self._next(len(documents))
         return joined(frames)
-
-    @override
-    def _next(self, size: int) -> int:
-        frame = super()._next(size)
-        while len(self._app_envs) > len(self._sizes):
-            del self._app_envs[next(iter(self._app_envs))]
-        return frame
 
     @override
     def again(self) -> bytes:
@@ -93,10 +83,8 @@ class LogjamClient(OrderedClient):
         if not self._expected:
             raise ProtocolError("an answer, and nothing waits for one")
         app_env, right = self._expected[0]
-        if said[:1] == [REFUSED] != [right]:
-            raise ProtocolError(f"{REFUSED.decode()}: a message that can never be an event")
         if said[:1] != [right]:
-            raise ProtocolError(f"{b' '.join(said[:1])[:40]!r}, and no answer of a device")
+            raise ProtocolError(f"{b' '.join(said[:1])[:40]!r}, and no answer of a device to such a message")
         if name != app_env:
             raise ProtocolError(
                 "no answer to the oldest message, and one to a later message: it came too late for that"

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 import orjson
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import (
     FIRST_SECOND,
@@ -21,9 +22,10 @@ from headrace_common.record.event import (
     unique_id,
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, ReadEvent, utc
+from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.memory import Memory
 
-from headrace_logjam.wire import BodyLimits, LogjamMessage, inflate, joined
+from headrace_logjam.wire import LogjamMessage, inflate, joined
 
 PROTOCOL: Final = "logjam"
 ENVELOPES_BYTES: Final = 2 << 20
@@ -74,9 +76,9 @@ def _instant(milliseconds: int) -> bytes | None:
 class RecordMaker:
     """Makes the records of producers' messages."""
 
-    def __init__(self, limits: BodyLimits) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self._json = JsonObject(BodyFields, limits.depth)
-        self._limits = limits
+        self._limits = InflateLimits(min(limits.event_bytes, limits.inflated_bytes), limits.ratio)
         self._envelopes = Memory(ENVELOPES_BYTES)
 
     def make(self, message: LogjamMessage, received_ms: int) -> Generator[int, None, Part]:
@@ -90,7 +92,7 @@ class RecordMaker:
         except ProtocolError as error:
             return self._reject(message, Reason.OVERSIZED if error.limit else Reason.COMPRESSION, str(error))
         fields = json.quick(raw) if len(raw) <= SHORT else None
-        event = (yield from json.read(raw, limits.event)) if fields is None else ReadEvent(fields, raw, b"")
+        event = (yield from json.read(raw, limits.total)) if fields is None else ReadEvent(fields, raw, b"")
         if isinstance(event, Fault):
             return self._reject(message, *event)
         fields = event.fields

@@ -203,7 +203,6 @@ class Doors:
             return
         self._receiver.metrics.connections_closed.labels(why).inc()
         if why == "handshake":
-            self._metrics.refused.inc()
             self._receiver.log.warning("client refused", peer=peer.address)
 
     def _there(self) -> list[Peer]:

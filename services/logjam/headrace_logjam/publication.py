@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from headrace_logjam.wire import HEARTBEAT, BodyCompression, Meta, decode_meta, encode_meta
+from headrace_logjam.wire import HEARTBEAT, NONE, Meta, decode_meta, encode_meta
 
 BEAT: Final = 5.0
 """Seconds between two heartbeats, as devices send them."""
@@ -31,7 +31,7 @@ class Publication:
 
     def heartbeat(self, now_ms: int) -> list[bytes]:
         """Returns a heartbeat. It takes a number."""
-        return [HEARTBEAT, self._address, b"{}", self._meta(BodyCompression.NONE, now_ms)]
+        return [HEARTBEAT, self._address, b"{}", self._meta(NONE, now_ms)]
 
     def _meta(self, compression: int, created_ms: int) -> bytes:
         self._sequence += 1

@@ -58,16 +58,16 @@ class ReadSocket(MessageSocket):
         routed: bool,
         named: str = "",
         most: int = sys.maxsize,
-        reads: Callable[[int], None] = lambda messages: None,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         """`routed`: each message begins with a route. `named`: the property of a message that names its client, if it has one.
         `most`: bytes of a frame. Of a message that is larger by `OTHER`, the frames beyond that are kept empty.
-        `reads` is called with the number of read messages before they are handed on, and with 0 after the last.
+        `before` is called before messages that were read are handed on.
         """
         self._routed = routed
         self._named = named
         self._most = most + OTHER
-        self._reads = reads
+        self._before = before
         self._loop = asyncio.get_running_loop()
         self._socket: zmq.Socket[bytes] | None = None
         self._connection: MessageConnection | None = None
@@ -122,8 +122,8 @@ class ReadSocket(MessageSocket):
         if not self.reading or self._socket is None or self._connection is None:
             return
         messages = self._some(self._socket)
-        self._reads(len(messages))
         if messages:
+            self._before()
             self.last = self._loop.time()
             self._connection.received(messages)
             self._look()

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from headrace_common.session.interface import Message, Reply, Ticket
 from typing_extensions import override
@@ -27,21 +26,11 @@ from typing_extensions import override
 from headrace_logjam.events import RecordMaker
 from headrace_logjam.gathering import GatheringSession
 from headrace_logjam.settings import LogjamLimits
-from headrace_logjam.wire import ACCEPTED, PING, PONG, REFUSED, BodyLimits, LogjamMessage, read_request, read_unanswered
-
-SAID: Final = {ACCEPTED: "accepted", REFUSED: "refused", PONG: "ping"}
-"""The labels of answers."""
-
-
-def limits_of(limits: LogjamLimits) -> BodyLimits:
-    """Returns the limits of an event, by the settings."""
-    return BodyLimits(min(limits.event_bytes, limits.inflated_bytes), limits.ratio, limits.depth)
+from headrace_logjam.wire import ACCEPTED, PING, PONG, REFUSED, LogjamMessage, read_request, read_unanswered
 
 
 class ProducerSession(GatheringSession):
-    """See `headrace_common.session.interface.MessageSession`. `host`: in the answer to a ping; `said` is called with each
-    answer that leaves.
-    """
+    """See `headrace_common.session.interface.MessageSession`. `host`: in the answer to a ping."""
 
     def __init__(
         self,
@@ -49,16 +38,14 @@ class ProducerSession(GatheringSession):
         *,
         answers: bool,
         host: bytes = b"",
-        said: Callable[[str], None] = lambda answer: None,
         publish: Callable[[Sequence[bytes], int], None] | None = None,
     ) -> None:
         """`answers`: the socket can answer.
         `publish`: takes the four frames of each message that is stored and not refused, and when it came (Unix time, ms).
         """
-        super().__init__(b"producers", RecordMaker(limits_of(limits)))
+        super().__init__(b"producers", RecordMaker(limits))
         self._read = read_request if answers else read_unanswered
         self._host = host
-        self._said = said
         self._publish = publish
         self._questions: dict[bytes, deque[LogjamMessage]] = {}  # by route
         self._due: deque[bytes] = deque()  # routes that may be answered
@@ -93,7 +80,6 @@ class ProducerSession(GatheringSession):
             questions = self._questions.get(route)
             if questions and (answer := questions[0].answer) is not None:
                 questions.popleft()
-                self._said(SAID[answer[1]])
                 return Reply(route, answer)
             self._due.popleft()
             if questions is not None and not questions:

@@ -26,7 +26,7 @@ from headrace_logjam.metrics import LogjamMetrics
 from headrace_logjam.peers import Doors, ReceivedMessage
 from headrace_logjam.publication import BEAT, Publication
 from headrace_logjam.reading import ALIVE, ReadSocket
-from headrace_logjam.session import SAID, ProducerSession
+from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, LogjamSettings
 
 BACKLOG: Final = 1024
@@ -215,12 +215,10 @@ class ProducerSocket(BoundSocket):
         runtime, settings = self._around.runtime, self._around.settings
         marks: dict[int, int] = {zmq.RCVHWM: settings.logjam.peer_messages, zmq.SNDHWM: ANSWERS}
         made, self._read.heard = self.listen(zmq.ROUTER if self._answers else zmq.PULL, marks)
-        counted = {answer: self._around.metrics.answers.labels(answer) for answer in SAID.values()}
         session = ProducerSession(
             settings.limits,
             answers=self._answers,
             host=own_name().encode(),
-            said=lambda answer: counted[answer].inc(),
             publish=self._publish,
         )
         connection = MessageConnection(runtime.receiver, Peer(self.name, 0, self.name), session, self._read, AHEAD)

@@ -15,7 +15,6 @@ import struct
 import zlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple, cast
 
@@ -48,32 +47,20 @@ TOPICS: Final = (b"logs", b"javascript", b"events", b"frontend.page", b"frontend
 NAME_BYTES: Final = 1024
 """Longest app-env or topic."""
 
-SNAPPY_RATIO: Final = 64 / 3
-LZ4_RATIO: Final = 255
-"""A block inflates to at most its own length times this: a copy of 64 bytes takes 3, and 255 bytes at least 1."""
-
 _LENGTH: Final = struct.Struct(">I")
 _VISIBLE: Final = bytes(range(32, 128))
 _LZ4Error: Final = cast("type[Exception]", lz4.block.LZ4BlockError)
 
 
-class BodyCompression(IntEnum):
-    """How a body is compressed, as meta says."""
-
-    NONE = 0
-    ZLIB = 1
-    SNAPPY = 2
-    LZ4 = 3
-
-
-# A member costs function calls each time it is looked up (Python 3.11), and every message is compared with one.
-_NONE, _ZLIB, _SNAPPY, _LZ4 = map(int, BodyCompression)
+METHODS: Final = "none", "zlib", "snappy", "lz4"
+"""The ways to compress a body, by their number in meta."""
+NONE, ZLIB, SNAPPY, LZ4 = range(len(METHODS))
 
 
 class Meta(NamedTuple):
     """The fourth frame. `compression` is any number; `created_ms`: Unix time, 0 if unknown."""
 
-    compression: int = BodyCompression.NONE
+    compression: int = NONE
     device: int = 0
     created_ms: int = 0
     sequence: int = 0
@@ -104,66 +91,52 @@ def _is_app_env(frame: bytes) -> bool:
 
 def compress(method: int, body: bytes) -> bytes:
     """Returns `body`, compressed as devices and agents do."""
-    if method == BodyCompression.ZLIB:
+    if method == ZLIB:
         return zlib.compress(body)
-    if method == BodyCompression.SNAPPY:
+    if method == SNAPPY:
         return bytes(snappy.compress(body))
-    if method == BodyCompression.LZ4:
+    if method == LZ4:
         block: bytes = lz4.block.compress(body, store_size=False)
         return _LENGTH.pack(len(body)) + block
-    assert method == BodyCompression.NONE, method
+    assert method == NONE, method
     return body
 
 
-@dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """Limits of a decoded body: its bytes, the less of LIMITS__EVENT_BYTES and LIMITS__INFLATED_BYTES, its ratio and depth."""
-
-    event: int
-    ratio: float
-    depth: int
-
-
-def inflate(method: int, body: bytes, limits: BodyLimits) -> Generator[int, None, bytes]:
+def inflate(method: int, body: bytes, limits: InflateLimits) -> Generator[int, None, bytes]:
     """Returns the JSON of a body; yields between steps. A length that it announces is judged before anything is allocated.
+    `limits`: its bytes are the less of LIMITS__EVENT_BYTES and LIMITS__INFLATED_BYTES.
 
     Raises `ProtocolError`: with `limit` set when it is larger than allowed, and then it may be sound; without when it cannot be
     read.
     """
-    if method == _NONE:
+    if method == NONE:
         _fits(len(body), limits)
         return body
-    if method == _ZLIB:
+    if method == ZLIB:
         return (yield from _inflate_zlib(body, limits))
-    if method == _SNAPPY:
+    if method == SNAPPY:
         return _inflate_snappy(body, limits)
-    if method == _LZ4:
+    if method == LZ4:
         return _inflate_lz4(body, limits)
     raise ProtocolError(f"compression {method} is unknown")
 
 
-def _fits(size: int, limits: BodyLimits) -> None:
-    if size > limits.event:
-        raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.event}", limit="LIMITS__EVENT_BYTES")
+def _fits(size: int, limits: InflateLimits) -> None:
+    if size > limits.total:
+        raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.total}", limit="LIMITS__EVENT_BYTES")
 
 
-def _inflate_zlib(body: bytes, limits: BodyLimits) -> Generator[int, None, bytes]:
+def _inflate_zlib(body: bytes, limits: InflateLimits) -> Generator[int, None, bytes]:
     pieces: list[bytes] = []
-    for piece in inflate_stream(body, InflateLimits(limits.event, limits.ratio)):
+    for piece in inflate_stream(body, limits):
         if pieces:
             yield 0
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _announced(size: int, block: int, ratio: float) -> None:
-    if size > block * ratio:
-        raise ProtocolError(f"a block of {block} bytes cannot hold the {size} that it announces")
-
-
-def _inflate_snappy(body: bytes, limits: BodyLimits) -> bytes:
+def _inflate_snappy(body: bytes, limits: InflateLimits) -> bytes:
     size = _snappy_length(body)
-    _announced(size, len(body), SNAPPY_RATIO)
     _fits(size, limits)
     try:
         return bytes(snappy.uncompress(body))
@@ -183,12 +156,11 @@ def _snappy_length(body: bytes) -> int:
     raise ProtocolError("no snappy block: it announces no length")
 
 
-def _inflate_lz4(body: bytes, limits: BodyLimits) -> bytes:
+def _inflate_lz4(body: bytes, limits: InflateLimits) -> bytes:
     if len(body) < _LENGTH.size:
         raise ProtocolError(f"{len(body)} bytes have no room for the length before an LZ4 block")
     (size,) = _LENGTH.unpack_from(body)
     block = memoryview(body)[_LENGTH.size :]
-    _announced(size, len(block), LZ4_RATIO)
     _fits(size, limits)
     try:
         found: bytes = lz4.block.decompress(block, uncompressed_size=size)

@@ -7,21 +7,86 @@ refuses for good are counted as lost. Their numbers are missing from then on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+import orjson
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.record.contract import Attribute, GapField
+from headrace_common.record.event import Envelope, Event, deterministic_id, rfc3339_ms, source
 from headrace_common.session.interface import Message, Ticket
 from typing_extensions import override
 
-from headrace_logjam.devices.gaps import Numbers
-from headrace_logjam.devices.subscription import SubscriptionMaker, attributes_of
+from headrace_logjam.devices.gaps import Gap, Heard, Numbers
+from headrace_logjam.events import PROTOCOL, RecordMaker
 from headrace_logjam.gathering import GatheringSession
-from headrace_logjam.wire import BodyLimits, read_published
+from headrace_logjam.wire import HEARTBEAT, LogjamMessage, read_published
+
+CREATED: Final = b"created"
+"""The key of an attribute that Logjam's records alone have: when the device says that the message was made (Unix time, ms)."""
+
+
+class SubscriptionMaker(RecordMaker):
+    """Makes the records of one endpoint. Any number of consumers make the same of the same messages."""
+
+    def __init__(self, endpoint: str, consumer: str, limits: LimitSettings) -> None:
+        super().__init__(limits)
+        self._source = source(PROTOCOL, endpoint)
+        self._consumer = consumer
+        self._by = b',"%b":%b' % (Attribute.CONSUMER.encode(), orjson.dumps(consumer))
+        self._gaps = Envelope(PROTOCOL, self._source, "", type_suffix="gap")
+
+    @override
+    def name(self, message: LogjamMessage, raw: bytes | None) -> bytes:
+        """Returns the id of a message: over its frames. Devices without a number may say the same, so their endpoint is added."""
+        numbered = message.meta is None or message.meta.device
+        return deterministic_id(PROTOCOL, *message.frames, *(() if numbered else (self._source.encode(),)))
+
+    @override
+    def about(self, message: LogjamMessage, *, received: bool = False) -> bytes | None:
+        if message.meta is None:
+            return None
+        _, device, created_ms, sequence = message.meta
+        return _ABOUT % (device, sequence, created_ms, message.heard, self._by, _RECEIVED if received else b"")
+
+    @override
+    def new_envelope(self, sender: str, app_env: bytes, topic: bytes) -> Envelope:
+        if app_env == HEARTBEAT:
+            return Envelope(PROTOCOL, self._source, HEARTBEAT.decode(), type_suffix="heartbeat")
+        return super().new_envelope(sender, app_env, topic)
+
+    def marker(self, gap: Gap, received_ms: int) -> Event:
+        """Returns the event that names the numbers that this consumer did not hear."""
+        fields = {
+            GapField.CONSUMER.value: self._consumer,
+            GapField.DEVICE.value: gap.device,
+            GapField.FROM.value: gap.start,
+            GapField.TO.value: gap.end,
+        }
+        raw = orjson.dumps(fields)
+        name = deterministic_id(PROTOCOL, b"gap", self._source.encode(), raw, b"%d" % received_ms)
+        return self._gaps.event(name, rfc3339_ms(received_ms), raw)
+
+
+def attributes_of(heard: Heard) -> bytes:
+    """Returns the attributes that say how a number was heard, as members of a JSON object."""
+    return _START % heard.start + (_BEHIND if heard.behind else b"")
+
+
+_ABOUT: Final = b'{"%b":%%d,"%b":%%d,"%b":%%d%%b%%b%%b}' % (
+    Attribute.DEVICE.encode(),
+    Attribute.SEQUENCE.encode(),
+    CREATED,
+)
+_START: Final = b',"%b":%%d,"%b":%%d' % (Attribute.START.encode(), Attribute.RESTARTS.encode())
+_BEHIND: Final = b',"%b":true' % Attribute.BEHIND.encode()
+_RECEIVED: Final = b',"%b":"received"' % Attribute.TIME.encode()
 
 
 class ConsumerSession(GatheringSession):
     """See `headrace_common.session.interface.MessageSession`. Nothing is ever answered."""
 
     def __init__(
-        self, endpoint: str, consumer: str, limits: BodyLimits, lost: Callable[[int], None] = lambda numbers: None
+        self, endpoint: str, consumer: str, limits: LimitSettings, lost: Callable[[int], None] = lambda numbers: None
     ) -> None:
         """`lost` is called with how many numbers a marker covers, or Kafka refuses."""
         self._marks = SubscriptionMaker(endpoint, consumer, limits)
@@ -42,12 +107,9 @@ class ConsumerSession(GatheringSession):
                 before.append(self._marks.marker(heard.gap, now_ms))
         self.gather(published, message, now_ms, *before)
 
-    def read(self, *, ended: bool, empty: bool) -> None:
-        """Notes how much was read. Call it before messages that were read, or when none came. `empty`: none came, and this
-        session has all that were read before. `ended`: a connection has ended since the last call. The next one brings nothing
-        before that call; so messages may be of either until nothing is left.
-        """
-        self._numbers.read(ended=ended, empty=empty)
+    def ended(self) -> None:
+        """Notes that a connection has ended. Call it before the messages that were read since then."""
+        self._numbers.ended()
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:

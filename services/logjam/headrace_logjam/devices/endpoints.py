@@ -18,7 +18,6 @@ from headrace_logjam.access import Context, CurvePair
 from headrace_logjam.devices.consumer import ConsumerSession
 from headrace_logjam.peers import monitor
 from headrace_logjam.reading import ALIVE, ReadSocket
-from headrace_logjam.session import limits_of
 from headrace_logjam.settings import LogjamSettings
 
 SILENCE: Final = 30.0
@@ -49,7 +48,7 @@ class Subscription:
         self._keys = keys
         self.name = name
         self._address = address
-        self._read = ReadSocket(routed=False, reads=self._reads)
+        self._read = ReadSocket(routed=False, before=self._ended)
         self._session: ConsumerSession  # from `start` on, as the others
         self._connection: MessageConnection
         self._monitor: zmq.Socket[bytes]
@@ -82,7 +81,7 @@ class Subscription:
         """Connects, and reads. Raises `ConfigError` for an invalid address."""
         runtime, settings, made = self._runtime, self._runtime.settings, self._connect()
         consumer = settings.logjam.consumer or own_name()
-        self._session = ConsumerSession(self.name, consumer, limits_of(settings.limits), self._lost)
+        self._session = ConsumerSession(self.name, consumer, settings.limits, self._lost)
         peer = Peer(self._address, 0, self.name)
         self._connection = MessageConnection(runtime.receiver, peer, self._session, self._read)
         self._read.open(made, self._connection)
@@ -93,17 +92,12 @@ class Subscription:
         self._read.end()
         self._monitor.close()
 
-    def _reads(self, messages: int) -> None:
-        self._session.read(ended=self._disconnected(), empty=not messages and not self._connection.is_behind())
-
-    def _disconnected(self) -> bool:
-        """Returns whether a connection has ended since the last call."""
-        ended = False
+    def _ended(self) -> None:
+        """Tells the session of the connections that have ended since the last call."""
         with contextlib.suppress(zmq.Again):
             while True:
                 self._monitor.recv_multipart(zmq.NOBLOCK)
-                ended = True
-        return ended
+                self._session.ended()
 
     async def _watch(self) -> None:
         """Says so while nothing comes, until the connection has ended."""

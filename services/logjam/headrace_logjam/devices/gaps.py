@@ -51,33 +51,20 @@ class Numbers:
     def __init__(self) -> None:
         self._last: dict[int, int] = {}
         self._starts: dict[int, DeviceStart] = {}
-        self._sure = True  # all comes by one connection
-        self._may_restart: set[int] = set()
-        """Devices of which nothing was heard since it is sure that all comes by the newest connection."""
+        self._ended = 0  # connections, behind each of which every device may have begun again
 
-    def read(self, *, ended: bool, empty: bool) -> None:
-        """Notes how much was read: see `headrace_logjam.devices.consumer.ConsumerSession.read`."""
-        if ended:
-            self._sure = False
-        elif empty and not self._sure:
-            self._sure = True
-            self._may_restart = set(self._last)
+    def ended(self) -> None:
+        """Notes that a connection has ended: what it brought is heard before what the next one does."""
+        self._ended += 1
 
     def received(self, device: int, sequence: int, now_ms: int) -> Heard:
         """Takes a number that came at `now_ms` (Unix time)."""
-        last = self._last.get(device)
-        if last is None:
-            self._last[device] = sequence
-            start = self._starts[device] = DeviceStart(now_ms, 0)
-            return Heard(start)
-        start = self._starts[device]
-        behind = sequence <= last
-        restarted = behind and (not self._sure or device in self._may_restart or sequence == 1 < last)
-        self._may_restart.discard(device)
-        if restarted:
-            start = self._starts[device] = DeviceStart(max(now_ms, start.since + 1), start.restarts + 1)
-            last = 0
-        elif behind:
-            return Heard(start, behind=True)
-        self._last[device] = sequence
+        start, last = self._starts.get(device), self._last.get(device, 0)
+        if start is None:
+            start, last = DeviceStart(now_ms, 0), sequence - 1
+        elif sequence <= last:
+            if self._ended <= start.restarts and not sequence == 1 < last:
+                return Heard(start, behind=True)
+            start, last = DeviceStart(max(now_ms, start.since + 1), start.restarts + 1), 0
+        self._starts[device], self._last[device] = start, sequence
         return Heard(start, Gap(device, last + 1, sequence) if sequence > last + 1 else None)
