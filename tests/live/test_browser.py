@@ -1,23 +1,21 @@
-"""The page in a real Chromium: what it draws of a state, in which words, and that it fits the screen."""
+"""The page in a real Chromium: what it draws of a state, and in which words."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
-from aiohttp import web
 from aiohttp.test_utils import TestServer
 from headrace_cli.operating.exposition import Scrape
 from headrace_live.looks import Look, TablesLook
 from headrace_live.server import LiveServer, allowed_names
 from headrace_live.service import LiveService
 
-from tests.live.seen import UNIX, away, kafka, lake, receiver
+from tests.live.seen import UNIX, kafka, lake, receiver
 
 pytestmark = [pytest.mark.requires("chromium"), pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -26,26 +24,6 @@ OPTIONS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1440,900"),
     *("--virtual-time-budget=3000", "--dump-dom"),
 )
-WIDTHS = (320, 390, 768, 1024, 1200, 1280, 1440, 1920)
-MEASURE = """<!DOCTYPE html><body><script>
-const told = {};
-for (const width of WIDTHS) {
-  const frame = document.createElement("iframe");
-  frame.style.width = `${width}px`;
-  frame.onload = () => {
-    const page = frame.contentDocument.documentElement;
-    const look = () => {
-      if (!page.dataset.drawn) return setTimeout(look, 20);
-      told[width] = page.scrollWidth;
-      document.title = JSON.stringify(told);
-    };
-    look();
-  };
-  frame.src = "/";
-  document.body.append(frame);
-}
-</script>"""
-"""Says in its title how wide the page is in frames of these widths."""
 
 
 async def no_parts() -> Sequence[tuple[str, str]]:
@@ -80,17 +58,6 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     service = LiveService(no_parts, None, None)
     server = LiveServer(service, allowed_names("127.0.0.1", ())).application()
-
-    async def measure(_: web.Request) -> web.Response:
-        text = MEASURE.replace("WIDTHS", json.dumps(WIDTHS))
-        return web.Response(text=text, content_type="text/html")
-
-    async def framed(_: web.Request, response: web.StreamResponse) -> None:
-        for name in ("Content-Security-Policy", "X-Frame-Options"):
-            del response.headers[name]
-
-    server.router.add_get("/measure", measure)
-    server.on_response_prepare.append(framed)
     async with TestServer(server) as one:
         yield Scene(f"http://127.0.0.1:{one.port}/", service)
         await service.stop()
@@ -121,19 +88,6 @@ async def test_it_flows_and_stops_and_what_clients_send_is_text(scene: Scene) ->
     assert "&lt;img src=x onerror=" in page
     assert "<img src=x" not in page
     assert "<title>1</title>" not in page
-
-
-async def test_it_fits_the_screen(scene: Scene) -> None:
-    services = ("forward", "lumberjack", "courier", "logjam", "segment")
-    parts = [receiver(0, service=name, url=f"http://{name}.receivers.example.org:8080/") for name in services]
-    for _ in range(3):
-        scene.show(*parts, lake(0), away(0, service="forward", url="http://gone.example.org:1"))
-    page = await scene.drawn("measure")
-    told = re.search(r"<title>(.*)</title>", page)
-    assert told is not None
-    found = {int(width): needed for width, needed in json.loads(told[1]).items()}
-    assert {width: needed for width, needed in found.items() if needed > width} == {}
-    assert len(found) == len(WIDTHS)
 
 
 async def test_a_page_without_its_process_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,17 +60,6 @@ class TestFigures:
         figures = last(look(0, receiver(0), lake(0), kafka=replace(kafka(), partitions=two)))
         assert ([lane.lag for lane in figures.lanes], figures.lake.lag) == ([10, None], None)
 
-    def test_a_process_says_whether_it_has_its_native_core(self) -> None:
-        found = receiver(0)
-        build_info: Labelled = {(("native", "off"), ("version", "1")): 1.0}
-        told = replace(found, values={**found.values, "headrace_build_info": build_info})
-        (one,) = last(look(0, told, away(0, url="http://h:2"))).receivers
-        assert {each.url: each.native for each in one.replicas} == {"http://h:1": "off", "http://h:2": ""}
-
-    def test_quarantine_counts_by_reason_what_came_while_it_looked(self) -> None:
-        figures = last(look(0, quarantined(0, bad_json=5)), look(1, quarantined(1, bad_json=7, oversized=1)))
-        assert figures.quarantined == {"bad_json": 2, "oversized": 1}
-
     def test_the_past_is_bounded(self) -> None:
         model = Model()
         for at in range(0, int(SPAN) * 3, 1):
@@ -79,15 +68,6 @@ class TestFigures:
         assert len(model._looks) < 40
         assert len(model._reasons) <= SPAN + 1
         assert sum(model._reasons[0][1].values()) == 1
-
-    def test_many_replicas_are_one_receiver_and_a_small_message_with_the_troubled_first(self) -> None:
-        model = Model()
-        for at in (0, 3):
-            replicas = [receiver(at, 20 * at, url=f"http://10.0.0.{n}:8080") for n in range(50)]
-            figures = model.add(look(at, *replicas, away(at, url="http://gone:1")))
-        assert figures.events == pytest.approx(1000)
-        assert [each.state for each in figures.receivers[0].replicas] == ["away", *["ready"] * 50]
-        assert len(orjson.dumps(document(figures, model, UNIX + 2), default=_plain)) < 12_000
 
     def test_a_point_has_a_value_for_each_field_and_is_finite(self) -> None:
         model = Model()

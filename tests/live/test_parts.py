@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.console import duration
 from headrace_cli.operating import exposition
 from headrace_cli.operating.exposition import Scrape, Scraper, parts_of
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_live.model import quantile
-from headrace_live.words import short
 
 from tests.live.seen import INF
 
@@ -47,13 +45,6 @@ def test_every_metric_that_it_reads_exists() -> None:
     read = {name for name in read if not name.startswith(("headrace_cli", "headrace_live"))}
     assert len(read) > 8
     assert read - declared == set()
-
-
-def test_short_numbers_and_times() -> None:
-    numbers = (None, 0, 999, 1_000, 12_345, 5e8, 1e13)
-    assert [short(number) for number in numbers] == ["–", "0", "999", "1.0k", "12.3k", "500M", "10T"]
-    times = (None, 0, 0.0001, 0.045, 1.25, 119.9, 120, 7200)
-    assert [duration(time) for time in times] == ["–", "0", "1 ms", "45 ms", "1.2 s", "119 s", "2 min", "2 h"]
 
 
 @pytest.fixture

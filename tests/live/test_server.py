@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -59,19 +58,6 @@ async def test_every_answer_allows_nothing_from_elsewhere_and_it_is_read_only(pa
     assert "unsafe" not in policy
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
         assert {(await page.request(method, path)).status for path in PATHS} == {405}
-
-
-def test_the_page_asks_no_other_host_and_has_nothing_inline() -> None:
-    html = (STATIC / "page.html").read_text()
-    for found in re.findall(r'(?:src|href)="([^"]*)"', html):
-        assert re.fullmatch(r"#[a-z]+|[a-z]+\.(css|js|json|svg)", found), found
-    assert re.search(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\bon[a-z]+=", html) is None
-    script = (STATIC / "page.js").read_text()
-    assert "innerHTML" not in script
-    assert "http" not in script.replace('const SVG = "http://www.w3.org/2000/svg";', "").replace(
-        '.replace("http://", "")', ""
-    )
-    assert "url(" not in (STATIC / "page.css").read_text()
 
 
 @pytest.mark.parametrize(
