@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-from collections.abc import Iterator
 from typing import Any, Self
 
 from headrace_cli.machine.ports import free_port
@@ -76,16 +74,6 @@ class KafkaContainer(DockerContainer):
         log = container.logs()
         assert container.status != "exited", log.decode(errors="replace")
         return b"Kafka Server started" in log
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """The broker stands still. By a signal: `docker pause` freezes a cgroup, which fails now and then on a busy machine."""
-        container = self.get_wrapped_container()
-        container.kill("SIGSTOP")
-        try:
-            yield
-        finally:
-            container.kill("SIGCONT")
 
 
 class Contained(Receiver):

@@ -9,7 +9,6 @@ import subprocess
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,26 +111,6 @@ def test_a_variable_without_a_value_is_refused(name: str) -> None:
     done = project.compose("config", "--quiet")
     assert done.returncode != 0
     assert name in done.stderr
-
-
-@pytest.mark.requires("docker", "compose")
-@pytest.mark.parametrize(
-    ("part", "setting", "value"),
-    [("forward", "HEADRACE_LIMITS__CONNECTIONS", "many"), ("lake", "HEADRACE_LAKE__DEDUP", "xml")],
-)
-def test_a_wrong_setting_ends_up_and_the_log_names_it(part: str, setting: str, value: str, tmp_path: Path) -> None:
-    built()
-    wrong = tmp_path / "wrong.yml"  # it publishes no port, which somebody else might have
-    wrong.write_text(f"services: {{{part}: {{ports: !reset [], environment: {{{setting}: {value}}}}}}}")
-    project = Project()
-    files = ("-f", str(ROOT / "docker-compose.yml"), "-f", str(wrong))
-    try:
-        up = project.compose(*files, "up", "--wait", "--no-build", "--no-deps", part)
-        assert up.returncode == 1, up.stderr
-        assert f"{project.name}-{part}-1" in up.stderr
-        assert setting in project.does(*files, "logs", part)
-    finally:
-        project.compose("down", "--volumes", "--timeout", "0")
 
 
 @pytest.fixture(scope="module")

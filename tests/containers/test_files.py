@@ -20,7 +20,6 @@ from headrace_common.operations.settings import LimitSettings, TopicsProcessSett
 from headrace_common.operations.variables import each_setting, read_bytes, variable
 from headrace_lake.configuration.settings import LakeProcessSettings
 
-from tests.containers.building import NAMES
 from tests.contract.conftest import DIALECTS
 
 
@@ -49,14 +48,6 @@ DOCKERFILES = ("services/Dockerfile", "cli/Dockerfile", "spark_jobs/Dockerfile")
 def seconds(duration: str) -> int:
     (digits,) = re.findall(r"^(\d+)s$", duration)
     return int(digits)
-
-
-def test_every_receiver_has_an_image_and_a_service() -> None:
-    assert {*NAMES} == {*RECEIVERS, "tools", "lake"}
-    assert {name for name, service in SERVICES.items() if service["image"].startswith(OURS)} >= {
-        *RECEIVERS,
-        "lake",
-    }
 
 
 @pytest.mark.parametrize("name", RECEIVERS)
@@ -96,12 +87,6 @@ def test_variables_of_ours_are_settings() -> None:
     }
     assert named
     assert named <= known
-
-
-def test_a_plain_up_builds_each_of_our_images() -> None:
-    ours = {service["image"] for service in SERVICES.values() if service["image"].startswith(OURS)}
-    usual = [service for service in SERVICES.values() if not service.get("profiles")]
-    assert {service["image"] for service in usual if "build" in service} == ours
 
 
 def test_prometheus_asks_every_part() -> None:

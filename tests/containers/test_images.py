@@ -1,10 +1,8 @@
-"""Each image by itself: without rights, on a root file system that nobody can write, ready, acknowledging, and gone in order."""
+"""Each image by itself: without rights, on a root file system that nobody can write, ready and acknowledging."""
 
 from __future__ import annotations
 
 import re
-import signal
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,15 +11,12 @@ import pytest
 from headrace_cli.ground import ROOT
 from headrace_common import __version__
 from headrace_common.operations.errors import EXIT_CONFIG
-from headrace_common.operations.settings import environment
 from headrace_common.record import native
-from testcontainers.core.network import Network
 
 from tests.containers.building import NAMES, built, reference
-from tests.containers.running import HARDENED, Contained, KafkaContainer
+from tests.containers.running import HARDENED, Contained
 from tests.contract.dialect import ContractClient, Dialect, values
 from tests.contract.topic import events
-from tests.contract.waiting import until
 
 pytestmark = pytest.mark.requires("docker", "compose")
 
@@ -49,31 +44,7 @@ async def test_a_receiver_needs_no_rights_is_ready_and_acknowledges(dialect: Dia
     assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
 
 
-async def test_a_receiver_acknowledges_what_is_pending_before_it_ends(
-    dialect: Dialect, start: Start, broker: KafkaContainer
-) -> None:
-    receiver = await start(limits={"drain_time": 300})  # what is asked of Docker meanwhile takes its time
-    frame = values(20)
-    async with await ContractClient.connect(dialect, receiver.address) as client:
-        await client.receives(await client.send(values(1)))
-        with broker.paused():
-            number = await client.send(frame)
-            await until(lambda: receiver.metric("frames_pending"), "the frame waits for Kafka")
-            receiver.signal(signal.SIGTERM)
-            await until(lambda: receiver.lines("stopping"), "it stops")
-            status, text = await receiver.get("/readyz")
-            assert (status, "draining" in text) == (503, True)
-            assert receiver.container.exec_run(["python", "-m", "headrace_common.operations.probe"]).exit_code == 1
-            assert receiver.exit_status() is None
-            await client.hears_nothing(0.3)
-        await client.receives(number)
-    assert await receiver.ended() == 0
-    assert receiver.lines("connections cut") == []
-    assert len(await events(receiver.kafka, frame[0]["mark"])) == len(frame)
-
-
 WRONG = {"lake": "HEADRACE_LAKE__TRIGGER", "tools": "HEADRACE_KAFKA__SECURITY_PROTOCOL"}
-TOPICS = {"entrypoint": ["/opt/headrace/bin/python", "-m", "headrace_common.topics"]}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,26 +56,6 @@ def test_a_wrong_setting_is_one_line_and_status_78(name: str, client: docker.Doc
     assert status == EXIT_CONFIG
     (line,) = log.splitlines()
     assert variable in line
-
-
-def test_a_receivers_image_makes_the_topics(
-    dialect: Dialect, client: docker.DockerClient, network: Network, broker: KafkaContainer
-) -> None:
-    """As the chart's job and compose's do."""
-    own = uuid.uuid4().hex[:8]
-    names = {f"{kind}_topic": f"{own}.{kind}" for kind in ("events", "quarantine", "segments")}
-    given = environment("kafka", bootstrap_servers=KafkaContainer.INSIDE, **names)
-    wanted = {**TOPICS, "environment": given, "network": network.name}
-    status, log = run(client, reference(dialect.name), **wanted)
-    assert status == 0, log
-    made = {name for name in names.values() if f"{name}: created" in log}
-    assert made == {
-        name for name in names.values() if dialect.name == "segment" or name.endswith(("events", "quarantine"))
-    }
-    assert run(client, reference(dialect.name), **wanted)[0] == 0, "a second time"
-    wanted["environment"] = {**given, "HEADRACE_TOPICS__EVENTS_PARTITIONS": "many"}
-    status, log = run(client, reference(dialect.name), **wanted)
-    assert (status, "HEADRACE_TOPICS__EVENTS_PARTITIONS" in log) == (EXIT_CONFIG, True)
 
 
 LOADS = """
