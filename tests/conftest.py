@@ -139,11 +139,9 @@ SPARK_TIME: Final = 1500
 
 SPARK_SHARED: Final = "tests/lake"
 """Its tests share one Spark, if one worker runs them all: the first batch of a new JVM costs as much as ten later ones."""
-SPARK_APART: Final = (
-    "test_cluster.py", "test_s3.py", "test_query.py", "test_settings.py", "test_model.py",
-)  # fmt: skip
+SPARK_APART: Final = ("test_s3.py", "test_query.py", "test_settings.py", "test_model.py")
 """Files in that folder whose tests start processes of their own, or none."""
-SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_layout.py", "test_maintenance.py", "test_replay.py")
+SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_maintenance.py", "test_tables.py")
 """Files in that folder that share a second Spark, in another worker: about half of what all take."""
 
 

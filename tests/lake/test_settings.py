@@ -1,4 +1,4 @@
-"""Settings of the landing job: contradictions end with status 78 and one line, before Spark starts."""
+"""Settings of the landing job: contradictions end with status 78 and one line, before Spark starts; what the others choose."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.settings import LogSettings, load
 from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettings
+from headrace_lake.dedup import choose
+from headrace_lake.dedup.arrays_index import ArraysIndex
+from headrace_lake.dedup.choose import open_index
+from headrace_lake.landing.gathered import tasks
 from headrace_lake.spark import engine
 from headrace_lake.spark.engine import ZSTD_LEVEL, session_options
+from headrace_lake.spark.jvm import CompilerError
+from structlog.testing import CapturingLogger
 
 
 @pytest.mark.parametrize(
@@ -64,14 +74,10 @@ def test_a_checkpoint_is_found_inside_the_lake_through_a_link(tmp_path: Path) ->
 
 
 def test_the_process_exits_with_78_and_a_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace_lake", "--once"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HEADRACE_LAKE__TRIGGER": "often"},
-        capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+    done = run("-m", "headrace_lake", "--once", HEADRACE_LAKE__TRIGGER="often")
     assert done.returncode == EXIT_CONFIG
-    assert done.stderr.startswith("headrace_lake: HEADRACE_LAKE__TRIGGER: ")
-    assert len(done.stderr.splitlines()) == 1
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("headrace_lake: HEADRACE_LAKE__TRIGGER: ")
 
 
 @pytest.mark.parametrize("source", ["LAKE__SPARK", "spark-submit"])
@@ -86,21 +92,20 @@ def test_what_the_rows_depend_on_cannot_be_set_otherwise(source: str) -> None:
 
 def test_what_only_costs_may_be_set_by_either() -> None:
     ours = session_options({}, {})
-    assert ours["spark.ui.enabled"] == "false"
-    assert "spark.ui.enabled" not in session_options({"spark.ui.enabled": "true"}, {})  # as the context has it
-    assert session_options({}, {"spark.ui.enabled": "true"})["spark.ui.enabled"] == "true"
-    for given, master in (
-        ({}, "spark://host:7077"),
-        ({"spark.master": "k8s://host"}, ""),
-        ({"spark.master": "yarn"}, ""),
+    pages, level, options = "spark.ui.enabled", f"spark.hadoop.{ZSTD_LEVEL}", "spark.executor.extraJavaOptions"
+    for given, wanted, master, shown in (
+        ({}, {}, "", "false"),
+        ({pages: "true"}, {}, "", None),  # as the context has it
+        ({}, {pages: "true"}, "", "true"),
+        ({"spark.master": "local[2]"}, {}, "", "false"),
+        ({}, {}, "spark://host:7077", None),  # on a cluster, Spark's pages are served
+        ({"spark.master": "k8s://host"}, {}, "", None),
+        ({"spark.master": "yarn"}, {}, "", None),
     ):
-        assert "spark.ui.enabled" not in session_options(given, {}, master), "on a cluster, Spark's pages are served"
-    assert session_options({"spark.master": "local[2]"}, {})["spark.ui.enabled"] == "false"
-    level = f"spark.hadoop.{ZSTD_LEVEL}"
+        assert session_options(given, wanted, master).get(pages) == shown
     assert level not in session_options({level: "9"}, {})
     assert session_options({}, {level: "9"})[level] == "9"
-    name = "spark.executor.extraJavaOptions"
-    assert session_options({name: "-Da=1"}, {name: "-Db=2"})[name] == f"{ours[name]} -Da=1 -Db=2"
+    assert session_options({options: "-Da=1"}, {options: "-Db=2"})[options] == f"{ours[options]} -Da=1 -Db=2"
 
 
 def test_jars_that_come_too_late_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -120,10 +125,56 @@ def test_a_command_that_is_interrupted_while_spark_starts_ends_at_once(number: i
         "    finally: print('unwound', flush=True)\n"
         "erase_command.running = start; sys.argv[1:] = ['erase', '--where', 'true']; sys.exit(entry.main())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", said],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (128 + number, b""), done.stderr
+    done = run("-c", said)
+    assert (done.returncode, done.stdout) == (128 + number, ""), done.stderr
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """What a process of this Python ended with."""
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    return subprocess.run([sys.executable, *arguments], env=given, capture_output=True, text=True, check=False)
+
+
+HEAP = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "allowed", "chosen"),
+    [
+        ("local[*]", {}, True, HEAP // 4),
+        ("local[*]", {"dedup_memory": HEAP // 2}, True, HEAP // 2),
+        ("local[*]", {"dedup_memory": HEAP // 2 + 1}, True, r"\(\d+\) is more than half .* raise LAKE__DRIVER_MEMORY"),
+        ("local[*]", {"dedup": "arrays"}, True, ArraysIndex),
+        ("local[*]", {}, False, ArraysIndex),
+        ("local-cluster[2,1,1024]", {}, True, ArraysIndex),
+        ("yarn", {"dedup_memory": HEAP}, True, ArraysIndex),  # it is not in the heap
+        *((master, {"horizon": 0}, True, type(None)) for master in ("local[*]", "k8s://https://host")),
+    ],
+)
+def test_the_way_fits_the_master(
+    monkeypatch: pytest.MonkeyPatch, master: str, settings: dict[str, Any], allowed: bool, chosen: Any
+) -> None:
+    """`chosen`: the bytes of the map, the kind of another index, or why there is none."""
+    in_jvm = Mock(side_effect=None if allowed else CompilerError("InaccessibleObjectException: no"))
+    monkeypatch.setattr(choose, "MapIndex", in_jvm)
+    runtime = SimpleNamespace(getRuntime=lambda: SimpleNamespace(maxMemory=lambda: HEAP))
+    monkeypatch.setattr(choose, "java_class", lambda *_: runtime)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+    log: Any = CapturingLogger()
+    with pytest.raises(ConfigError, match=chosen) if isinstance(chosen, str) else nullcontext():
+        index = open_index(spark, LakeSettings(**settings), "id", log)
+        assert chosen == in_jvm.call_args.args[-1] if index is in_jvm.return_value else type(index) is chosen
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parallelism", "wanted"),
+    [
+        ([50] * 200, 64, 1),
+        ([2_500] * 200, 64, 50),
+        ([4_000] * 200, 64, 64),
+        ([49_998, *[1] * 7], 2, 3),
+        ([100_000] * 200, 2, 200),
+    ],
+)
+def test_tasks(sizes: list[int], parallelism: int, wanted: int) -> None:
+    assert tasks(sizes, parallelism) == wanted
