@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from headrace_lake.dedup.index import IndexState
@@ -26,17 +27,11 @@ YEARS = 2 * 365 * 86_400_000
 HOUR = 3_600_000
 
 
-class Brokers:
-    def __init__(self, ends: dict[int, int], newest: int | None) -> None:
-        self.ends = ends
-        self.last = newest
-
-    def newest(self, pairs: Iterable[tuple[str, int]]) -> int | None:
-        return self.last
-
-    def offsets(self, pairs: Iterable[tuple[str, int]], *, earliest: bool) -> dict[tuple[str, int], int]:
-        assert not earliest
-        return {pair: self.ends[pair[1]] for pair in pairs}
+def brokers(newest: int | None, *ends: int) -> Any:
+    """Brokers with a topic `t`, and the ends of its partitions."""
+    return SimpleNamespace(
+        newest=lambda _: newest, offsets=lambda pairs, *, earliest: {pair: ends[pair[1]] for pair in pairs}
+    )
 
 
 def test_it_stops_and_goes_on_and_says_so_once() -> None:
@@ -68,10 +63,6 @@ def test_the_newest_landed_day_is_kept_whatever_the_clock_says() -> None:
     assert first_kept(10**9, NOW / 1000, "2026-02-02") == date.min, "more days than a calendar has: for ever"
 
 
-def nothing(_: object) -> dict[tuple[str, int], int]:
-    raise AssertionError
-
-
 @pytest.mark.parametrize("own", [NOW, NOW + HOUR, NOW + YEARS, NOW - YEARS])
 @pytest.mark.parametrize("newest", [None, NOW - 60_000, NOW + YEARS])
 def test_no_clock_alone_and_no_record_from_the_future_hides_what_landed_lately(
@@ -79,8 +70,7 @@ def test_no_clock_alone_and_no_record_from_the_future_hides_what_landed_lately(
 ) -> None:
     monkeypatch.setattr(unlanded, "time", SimpleNamespace(time=lambda: own / 1000))
     told = [each for each in (own, newest) if each is not None]
-    asked: Any = Brokers({0: 100}, newest)
-    assert unlanded.oldest(asked, {("t", 0): 100}, nothing) == min(told)
+    assert unlanded.oldest(brokers(newest, 100), {("t", 0): 100}, Mock(side_effect=AssertionError)) == min(told)
 
 
 def test_of_a_partition_that_lags_the_first_record_counts() -> None:
@@ -91,9 +81,9 @@ def test_of_a_partition_that_lags_the_first_record_counts() -> None:
         asked.append(dict(ranges))
         return {place: NOW - 70 for place in ranges if place[1] != 1}
 
-    brokers: Any = Brokers({0: 10, 1: 2_000_000, 2: 7}, NOW)
-    assert unlanded.oldest(brokers, {("t", 0): 3, ("t", 2): 7}, first_times) == NOW - 70
-    assert unlanded.oldest(brokers, {("t", 1): 10}, first_times) == 0, "all ids are read where none is found"
+    kafka = brokers(NOW, 10, 2_000_000, 7)
+    assert unlanded.oldest(kafka, {("t", 0): 3, ("t", 2): 7}, first_times) == NOW - 70
+    assert unlanded.oldest(kafka, {("t", 1): 10}, first_times) == 0, "all ids are read where none is found"
     assert asked == [{("t", 0): (3, 10)}, {("t", 1): (10, 1010)}]
 
 
