@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
@@ -22,10 +21,10 @@ Act = Callable[[], tuple[int, str]]
 
 
 class RestCatalog:
-    """Serves the tables of `folder` that are there: they are shown, and changed."""
+    """Serves the tables that are in the SQL catalog: they are shown, and changed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.catalog = SqlCatalog("headrace", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder / "ice"))
+    def __init__(self, properties: dict[str, str]) -> None:
+        self.catalog = SqlCatalog("headrace", **properties)
         self.fault: Callable[[str, Act], tuple[int, str]] = lambda request, act: act()
         """Answers a request ("POST /v1/…") with a status and a body; `act` does what was asked, and answers as it should."""
 

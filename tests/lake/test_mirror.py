@@ -45,7 +45,9 @@ class Lake:
 
     def __init__(self, folder: Path, name: str = "the lake") -> None:
         self.path = folder / name  # pyiceberg and Delta's log spell a path with a space in their own ways
-        self.properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder / "ice")}
+        self.ice = folder / "ice"
+        self.ice.mkdir()
+        self.properties = {"uri": f"sqlite:///{self.ice}/catalog.db", "warehouse": str(self.ice)}
         self.batch = 0
         self.metrics = MirrorMetrics()
         self.follower = self.new_follower()
@@ -110,9 +112,9 @@ REST = {"type": "rest", "uri": "http://catalog"}
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestCatalog]:
+def server(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestCatalog]:
     """The same catalog by `REST`."""
-    made = RestCatalog(tmp_path)
+    made = RestCatalog(lake.properties)
     monkeypatch.setattr(HTTPAdapter, "send", lambda _, request, **options: made.send(request, **options))
     yield made
     made.catalog.engine.dispose()
@@ -191,9 +193,7 @@ def test_killed_before_any_step_it_catches_up(lake: Lake, monkeypatch: pytest.Mo
     lake.follower.once()
     for change in (add_a_column, merge, Lake.erase, drop_a_day):
         change(lake)
-    kept = tmp_path / "kept"
-    shutil.copytree(tmp_path / "ice", kept / "ice")
-    shutil.copy(tmp_path / "catalog.db", kept)
+    kept = shutil.copytree(lake.ice, tmp_path / "kept")
     for owner, names in (
         (PyArrowFileIO, ("new_output", "new_input", "delete")),
         (SqlCatalog, ("create_table", "commit_table")),
@@ -201,9 +201,8 @@ def test_killed_before_any_step_it_catches_up(lake: Lake, monkeypatch: pytest.Mo
         for name in names:
             monkeypatch.setattr(owner, name, watched(getattr(owner, name)))
     for steps in itertools.count(1, sized(2, 2, 1)):
-        shutil.rmtree(tmp_path / "ice")
-        shutil.copytree(kept / "ice", tmp_path / "ice")
-        shutil.copy(kept / "catalog.db", tmp_path / "catalog.db")
+        shutil.rmtree(lake.ice)
+        shutil.copytree(kept, lake.ice)
         left = steps
         try:
             lake.new_follower().once()
