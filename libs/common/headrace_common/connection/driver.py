@@ -179,16 +179,16 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         elif grown:
             budget.release(self, -grown)
 
-    def take(self, give: Callable[[], None], received: float) -> bool:
-        """Calls `give` to feed the session, then submits its output. Returns whether the conversation continues."""
+    def take(self, give: Callable[[], None]) -> None:
+        """Calls `give` to feed the session, then submits its output."""
+        now = self._loop.time()
         try:
             give()
         except ProtocolError as error:
-            self.submit(received)
+            self.submit(now)
             self.fault(error)
-            return False
-        self.submit(received)
-        return True
+        else:
+            self.submit(now)
 
     def fault(self, error: ProtocolError) -> None:
         """Closes the connection of a peer that broke the protocol. Frames that were complete before are still acknowledged."""
@@ -250,7 +250,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
     def answered(self, ticket: Ticket, answer: object) -> None:
         self._receiver.budget.release(self, self._questions.pop(ticket))
         if self.session is not self._closed:
-            self.guard(lambda: self.take(lambda: self.session.answered(ticket, answer), self._loop.time()))
+            self.guard(lambda: self.take(lambda: self.session.answered(ticket, answer)))
             self.guard(self.speak)
 
     @override
@@ -261,7 +261,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
     def tick(self, now: float) -> None:
         """Tells the session the time; it may then hand out frames."""
         if self.session is not self._closed:
-            self.guard(lambda: self.take(lambda: self.session.tick(now), self._loop.time()))
+            self.guard(lambda: self.take(lambda: self.session.tick(now)))
 
     # Deadlines: the timer is not set again with each event, but asks for the first of them when it fires
 

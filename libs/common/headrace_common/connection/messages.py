@@ -23,9 +23,6 @@ STALL: Final = 1.0
 """Seconds without a stored frame, while frames wait, after which a socket is read on, up to the budgets: no client is served
 then, and those that get no answer drop what is not read."""
 
-TOGETHER: Final = 256
-"""Messages that are parsed in a slice before their frames are handed on and the budgets are asked again."""
-
 
 class MessageSocket(ABC):
     """The socket of a connection, as the connection uses it. Neither method blocks."""
@@ -84,7 +81,7 @@ class MessageConnection(Driver[MessageSession]):
             self.guard(self._parse)
 
     def _parse(self, until: float = inf) -> None:
-        self.take(lambda: self._receive(until), self._loop.time())
+        self.take(lambda: self._receive(until))
         self.speak()
         self.pace()
 
@@ -94,7 +91,7 @@ class MessageConnection(Driver[MessageSession]):
         if self.status.busy:
             session.receive(Message(()), now_ms)
             return
-        for _ in range(min(TOGETHER, len(self.unseen))):
+        while self.unseen:
             message = self.unseen.popleft()
             self.unparsed -= message.size
             session.receive(message, now_ms)
