@@ -102,7 +102,6 @@ def test_what_ends_the_conversation(message: bytes, problem: str) -> None:
 
 def test_what_may_not_come_first() -> None:
     assert "33 bytes" in str(every_way(HEADER.pack(b"HELO", 33) + bytes(33)).error)
-    assert "TLS" in str(drive([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03"]).error)
 
 
 @pytest.mark.parametrize("make", [jdat, evnt])

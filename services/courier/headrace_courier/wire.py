@@ -162,8 +162,7 @@ class CourierDecoder(Parser[MessageKind | Payload]):
             elif kind in _SERVERS:
                 raise ProtocolError(f"{kind.decode()} from a client; only a server sends that")
             elif not _OWN.issuperset(kind):
-                tls = first and kind[:2] == b"\x16\x03"
-                raise ProtocolError("a TLS client on a port without TLS" if tls else "not a message")
+                raise ProtocolError("not a message")
             elif length > self._frame_bytes:
                 raise ProtocolError(f"a message of {length} bytes", limit=FRAME_BYTES)
             else:

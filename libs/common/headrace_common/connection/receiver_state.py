@@ -67,7 +67,7 @@ class ReceiverState:
         if error.limit is not None:
             self.metrics.limit_hits.labels(error.limit).inc()
         problem = str(error)
-        if error.offset == 0 and error.sample.startswith(TLS_HELLO) and "TLS" not in problem:
+        if error.offset == 0 and error.sample.startswith(TLS_HELLO):
             problem = f"a TLS client on a port without TLS ({problem})"
         self.log.warning(
             "protocol error",

@@ -37,15 +37,6 @@ CROWDED_PAUSE: Final = 0.01
 LAST_HANDSHAKES: Final = 1.0
 """Seconds that clients have to finish a handshake when the listener closes."""
 
-NO_TLS: Final = (
-    "WRONG_VERSION_NUMBER",
-    "HTTP_REQUEST",
-    "UNKNOWN_PROTOCOL",
-    "PACKET_LENGTH_TOO_LONG",
-    "RECORD_LAYER_FAILURE",
-)
-"""OpenSSL's reasons for bytes that do not begin a TLS record."""
-
 HANDSHAKE_TIME: Final = "LIMITS__HANDSHAKE_TIME"
 
 SessionFactory = Callable[[Peer], ByteSession]
@@ -228,10 +219,7 @@ class Listener(Endpoint):
             receiver.metrics.limit_hits.labels(HANDSHAKE_TIME).inc()
             receiver.log.warning("handshake took too long", peer=address.address, limit=HANDSHAKE_TIME)
         else:
-            problem = str(error)
-            if any(word in problem for word in NO_TLS):
-                problem = f"a client without TLS on a port with TLS ({problem})"
-            receiver.log.warning("tls handshake failed", peer=address.address, problem=problem)
+            receiver.log.warning("tls handshake failed", peer=address.address, problem=str(error))
 
 
 def _make_way(arrival: _Arrival, welcome: asyncio.Task[None]) -> None:
