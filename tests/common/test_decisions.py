@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from headrace_common.session.ledger import Ledger
 
-from tests.common import test_ledger as ledger
 from tests.common.slowly import SlowLoop, slowly
 from tests.common.test_publishing import Say, Send, Step, Wait, play
 from tests.simulation.mutants import MUTANTS, mutated
@@ -39,6 +39,23 @@ def test_a_decision_that_is_broken_is_seen(name: str) -> None:
         slowly(played)
 
 
+def only_the_oldest_leaves_and_only_when_it_is_whole() -> None:
+    ledger: Ledger[str] = Ledger()
+    first, second = ledger.add("first"), ledger.add("second")
+    ledger.stored(second, 3, True)
+    assert ledger.pop_whole() is None
+    ledger.stored(first, 1, False)
+    oldest = ledger.oldest()
+    assert oldest is not None
+    assert (oldest.note, oldest.stored, oldest.whole) == ("first", 1, False)
+    assert ledger.pop_whole() is None
+    ledger.stored(first, 2, True)
+    assert [entry.note for entry in iter(ledger.pop_whole, None)] == ["first", "second"]
+    assert ledger.oldest() is None
+    assert len(ledger) == 0
+
+
 def test_an_acknowledgement_of_a_part_of_the_ledger_is_seen() -> None:
+    only_the_oldest_leaves_and_only_when_it_is_whole()
     with mutated(MUTANTS["a part of the ledger is acknowledged"]), pytest.raises(AssertionError):
-        ledger.test_only_the_oldest_leaves_and_only_when_it_is_whole()
+        only_the_oldest_leaves_and_only_when_it_is_whole()

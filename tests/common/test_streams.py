@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from headrace_common.operations.settings import MIB
 from headrace_common.session.interface import ByteSession
+from headrace_common.session.memory import ENTRY_BYTES, LARGEST, Memory
 from headrace_courier.wire import jdat
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
 from headrace_segment.session.conversation import SegmentSession
@@ -169,3 +170,24 @@ async def test_the_half_frame_of_who_has_gone_is_freed_at_once(protocol: str) ->
         assert left() is None
     finally:
         gc.enable()
+
+
+# What sessions remember for many events: bounded in bytes
+
+
+def test_a_memory_never_holds_more_than_its_limit() -> None:
+    limit = 4 * LARGEST
+    memory = Memory(limit)
+    for number in range(5000):
+        memory.put(number, number, number % 700)
+        memory.get(number // 2)
+        assert memory.used <= limit
+    assert memory.get(4999) == 4999
+    assert memory.get(0) is None
+
+
+def test_a_memory_takes_an_entry_as_large_as_allowed_and_one_byte_larger() -> None:
+    memory = Memory()
+    memory.put("fits", 1, LARGEST - ENTRY_BYTES)
+    memory.put("does not", 1, LARGEST - ENTRY_BYTES + 1)
+    assert (memory.get("fits"), memory.get("does not")) == (1, None)
