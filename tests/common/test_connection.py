@@ -27,7 +27,12 @@ from tests.forward.driving import encode
 
 LOOP = SlowLoop
 
-SIZES = {"frame_bytes": 1 << 20, "inflated_bytes": 1 << 20, "connection_budget": 2 << 20, "process_budget": 4 << 20}
+SIZES: dict[str, float] = {
+    "frame_bytes": 1 << 20,
+    "inflated_bytes": 1 << 20,
+    "connection_budget": 2 << 20,
+    "process_budget": 4 << 20,
+}
 
 
 class Transport:
@@ -149,6 +154,7 @@ def acks(transport: Transport) -> list[str]:
 HALF, REST = data("h")[:5], data("h")[5:]
 LONG = data("l", "x" * 100_000)
 MUCH_OF_IT = data("m", "x" * 2 * MUCH)
+HUGE = data("h", "x" * 300_000)
 EMPTY = b"\xc0"
 """A heartbeat."""
 Step = bytes | float | str
@@ -183,6 +189,15 @@ STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
     "at a stop who asks for nothing has a second of silence": (
         {}, [data(None), "stop", LINGER_SILENCE - 0.1, data(None), LINGER_SILENCE - 0.1, "open", 0.7, "stored", "ended"],
     ),
+    # A few clients that stop inside huge frames, or do not read, must not shut the others out. Many bytes earn half a minute.
+    "silence that holds others up is cut": (
+        {**SIZES, **FRAME},
+        [HUGE[:9], HUGE[9:-1], "open", "read", "B", HUGE[:9], HUGE[9:-1], "open", "not read", 9.0, 2.0, "read", "A", "ended"],
+    ),
+    # Above half of the arrivals' share only the oldest unfinished frame is read: its peer must not be able to stop it.
+    "who has the oldest unfinished frame and does not read is cut": (
+        SIZES, ["stubborn", 2 * HUGE[:-1], "deaf", "B", LONG[:-1], "not read", WRITE_TIME + 1, "read", "A", "lost"],
+    ),
 }  # fmt: skip
 """Limits, and what happens: bytes come, seconds pass, or as the word says."""
 
@@ -191,6 +206,7 @@ STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
 async def test_when_it_ends(name: str) -> None:
     limits, story = STORIES[name]
     made, connection, transport = await one(**limits)
+    clients = {"A": (connection, transport)}
     for step in story:
         if isinstance(step, bytes):
             connection.data_received(step)
@@ -198,6 +214,12 @@ async def test_when_it_ends(name: str) -> None:
             await made.advance(step)
         elif step == "pause":
             made.loop.work(2 * WRITE_TIME)
+        elif step in ("A", "B"):
+            connection, transport = clients[step] = clients.get(step) or await made.connect()
+        elif step in ("read", "not read"):
+            assert transport.reading is (step == "read")
+        elif step == "stubborn":  # its peer lets no closing end
+            transport.deaf = True
         elif step == "deaf":
             connection.pause_writing()
         elif step == "reads":
@@ -260,45 +282,14 @@ async def test_what_is_abandoned_takes_no_budget_while_its_socket_closes() -> No
     assert made.all_given_back()
 
 
-class TestCrowded:
-    """A few clients that stop inside huge frames, or do not read, must not shut the others out."""
-
-    async def test_who_sends_on_while_kafka_stores_nothing_is_not_read_for_ever(self) -> None:
-        made, connection, transport = await one(**{**SIZES, "process_budget": 64 << 20})
-        while transport.reading:
-            connection.data_received(data("a", "x" * 60_000))
-            await made.rest()
-        assert made.budget.used < 2 * SIZES["connection_budget"]
-        await made.stored()
-        assert transport.reading
-
-    async def test_silence_that_holds_others_up_is_cut_after_frame_time(self) -> None:
-        made = Bench(**SIZES, frame_time=10)
-        (_, first), (_, second), (_, third) = clients = [await made.connect() for _ in range(3)]
-        huge = data(text="x" * 300_000)
-        for connection, _ in clients:
-            for piece in (huge[:9], huge[9:-1]):  # which earns it half a minute
-                connection.data_received(piece)
-            await made.rest()
-        assert (first.reading, second.reading, third.reading) == (True, False, False)
-        await made.advance(9)
-        assert not first.lost
-        await made.advance(2)
-        assert (first.ended or first.lost, second.reading or third.reading) == (True, True)
-
-    async def test_who_does_not_read_and_has_the_oldest_unfinished_frame_holds_nobody_for_ever(self) -> None:
-        """Above half of the arrivals' share only the oldest unfinished frame is read: its peer must not be able to stop it."""
-        made, hostile, theirs = await one(**SIZES)
-        theirs.deaf = True
-        hostile.data_received(data(text="x" * 600_000)[:-1])
+async def test_who_sends_on_while_kafka_stores_nothing_is_not_read_for_ever() -> None:
+    made, connection, transport = await one(**{**SIZES, "process_budget": 64 << 20})
+    while transport.reading:
+        connection.data_received(data("a", "x" * 60_000))
         await made.rest()
-        hostile.pause_writing()
-        other, ours = await made.connect()
-        other.data_received(data(text="y" * 40_000)[:-1])
-        assert not ours.reading
-        await made.advance(WRITE_TIME + 1)
-        assert theirs.aborted
-        assert ours.reading
+    assert made.budget.used < 2 * SIZES["connection_budget"]
+    await made.stored()
+    assert transport.reading
 
 
 class TestTurns:

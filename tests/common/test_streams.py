@@ -44,7 +44,7 @@ TALKS: dict[str, Dialect] = {
 }
 
 
-@pytest.mark.parametrize("events", [0, 1, 300], ids=["silent", "one-event", "60-kb"])
+@pytest.mark.parametrize("events", [0, 300], ids=["silent", "60-kb"])
 @pytest.mark.parametrize("name", TALKS)
 def test_a_connection_keeps_little_between_frames(name: str, events: int) -> None:
     """Once what it has sent is stored and acknowledged. 10,000 connections are then 150 MB."""
