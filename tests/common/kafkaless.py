@@ -29,12 +29,8 @@ from headrace_common.session.interface import NO_BACKEND, Backend, Frame, Run, T
 from structlog.testing import CapturingLogger
 
 from tests.common.slowly import slow_loop
-from tests.contract.waiting import PATIENCE
 from tests.simulation.kafka import Broker, Request, SimulatedClient, Weather
 from tests.simulation.loop import Mortal, replaced
-
-LOOK = 0.001
-"""Seconds between two looks of `until`: less than any deadline of these tests."""
 
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
@@ -196,13 +192,6 @@ class Stage:
     async def idle(self) -> None:
         async with asyncio.timeout(200):
             await self.publisher.flush()
-
-
-async def until(condition: Callable[..., object]) -> None:
-    """Lets others run, and time pass, until something is seen."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110  (the fakes set no events)
-            await asyncio.sleep(LOOK)
 
 
 class FakePublisher:

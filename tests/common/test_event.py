@@ -66,6 +66,14 @@ class TestRecord:
         assert batch.size() == len(data)
         assert batch.record_count() == len(sent)
 
+    def test_many_and_large(self) -> None:
+        """Past the tables of short lengths and offsets, with a clock that was set back."""
+        sent = [(encode(b"x" * (index % 5000), [("k", b"v")]), 1_700_000_000_000 - index) for index in range(9000)]
+        found = list(DefaultRecordBatch(builder_of(sent).stamped(0, 0, 0)))
+        assert [item.offset for item in found] == list(range(9000))
+        assert [len(item.value) for item in found] == [index % 5000 for index in range(9000)]
+        assert [item.timestamp for item in found] == [at for _, at in sent]
+
     def test_what_does_not_shrink_is_sent_as_it_is(self) -> None:
         noise = hashlib.shake_256(b"x").digest(50_000)
         batch = builder_of([(encode(noise, []), 1)])

@@ -15,8 +15,9 @@ from headrace_common.session.interface import Frame, Message, MessageSession, Pe
 from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
-from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state, until
+from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state
 from tests.common.slowly import SlowLoop, slow_loop
+from tests.contract.waiting import until
 
 LOOP = SlowLoop
 
@@ -136,10 +137,10 @@ async def test_what_was_read_is_not_lost_when_it_is_told_to_stop(together: int) 
     assert made.budget.used == sum(message.size for message in messages)
     assert len(made.session.seen) < 20
     made.connection.stop()
-    await until(lambda: len(made.session.seen) == 20)
+    await until(lambda: len(made.session.seen) == 20, "all are seen")
     while made.publisher.submitted:
         made.store()
-    await until(made.connection.closed.is_set)
+    await until(made.connection.closed.is_set, "it is closed")
     assert made.session.seen == [b"%d" % number for number in range(20)]
     assert made.given_back()
 
@@ -212,10 +213,10 @@ async def test_a_socket_is_read_on_where_kafka_stores_nothing(monkeypatch: pytes
     monkeypatch.setattr(messages, "STALL", 0.01)
     made = Bench(Echo(), most=1)
     made.say(b"first")
-    await until(lambda: made.socket.reading)
+    await until(lambda: made.socket.reading, "it is read")
     made.store()
     made.say(b"second")
-    await until(lambda: made.socket.reading)
+    await until(lambda: made.socket.reading, "it is read")
     made.say(b"third")
     assert made.socket.reading
     made.connection.stop()

@@ -45,6 +45,7 @@ HEADERS: dict[str, tuple[bytes, ProxiedClient | None]] = {
     "v1, IPv4": (b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 24224\r\n", ProxiedClient("192.0.2.1", 56324)),
     "v1, IPv6": (b"PROXY TCP6 2001:DB8::1 2001:db8::2 56324 24224\r\n", ProxiedClient("2001:db8::1", 56324)),
     "v1, mapped": (b"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:192.0.2.2 1 2\r\n", ProxiedClient("192.0.2.1", 1)),
+    "v1, unknown": (b"PROXY UNKNOWN\r\n", None),
     "v1, unknown with addresses": (b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n", None),
     "v2, IPv4": (v2(1, 0x11, V4), ProxiedClient("192.0.2.1", 56324)),
     "v2, IPv6": (v2(1, 0x21, V6), ProxiedClient("2001:db8::1", 56324)),

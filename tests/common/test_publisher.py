@@ -17,8 +17,9 @@ from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.common.kafkaless import FakeFrame, Heard, Kafka, Stage, event, until
+from tests.common.kafkaless import FakeFrame, Heard, Kafka, Stage, event
 from tests.common.slowly import SlowLoop
+from tests.contract.waiting import until
 
 LOOP = SlowLoop
 
@@ -58,10 +59,10 @@ async def test_a_pump_that_ends_ends_the_service(stage: Stage, small: bool, monk
     with monkeypatch.context() as patch:
         patch.setattr(Cycle, "add_some", add_some)
         stage.pumps[2].publish(FakeFrame([event(1)], small=small), listener)
-        await until(lambda: stage.ends)
+        await until(lambda: stage.ends, "the service ends")
     assert stage.tasks.problem == "pump 2 has ended: KeyError('a bug')"
     stage.pumps[1].publish(FakeFrame([event(3)], ticket=2), listener)
-    await until(lambda: listener.whole)
+    await until(lambda: listener.whole, "another frame is stored")
     assert listener.whole == [2]
 
 
@@ -83,7 +84,7 @@ async def test_what_is_refused_again_and_again_is_silence_too(stage: Stage) -> N
             number += 1
             stage.kafka.says["events"].extend(["TopicAuthorizationFailedError"] * refused)
             stage.pumps[number % 4].publish(FakeFrame([event(number)], ticket=number), listener)
-            await until(lambda: number in listener.whole + listener.lost)  # noqa: B023  (called at once)
+            await until(lambda: number in listener.whole + listener.lost, "its fate is told")  # noqa: B023  (called at once)
             await asyncio.sleep(1)
         return publisher.ready_problems()
 
@@ -102,7 +103,7 @@ async def test_what_is_refused_again_and_again_is_silence_too(stage: Stage) -> N
     assert publisher.ready_problems() == [], "clients may try again"
     assert len(log.calls) == 1, "and it has stored nothing"
     assert await trying(1, refused=False) == []
-    await until(lambda: len(log.calls) > 1)
+    await until(lambda: len(log.calls) > 1, "that is said")
     assert log.calls[1].args == ("kafka stores again",)
 
 

@@ -43,9 +43,9 @@ from tests.common.kafkaless import (
     Made,
     Stage,
     event,
-    until,
 )
 from tests.common.slowly import SlowLoop, slow_loop, slowly
+from tests.contract.waiting import until
 from tests.native import CORES, using
 from tests.simulation.kafka import CURSED, Request, Stored
 from tests.tiers import examples
@@ -434,7 +434,7 @@ class TestBounds:
             held = weakref.ref(frame)
             stage.pumps[0].publish(frame, Heard())
             del frame
-            await until(lambda: stage.kafka.sent)
+            await until(lambda: stage.kafka.sent, "a batch is sent")
             gc.collect()
             assert held() is None
 
