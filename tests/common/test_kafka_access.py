@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -16,7 +16,9 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.kafka.source import client_options
 
+from tests.common.test_tls import shakes
 from tests.contract.certificates import Authority
+from tests.contract.waiting import there
 
 
 @pytest.fixture
@@ -95,23 +97,13 @@ def test_the_landing_job_gets_a_key_that_any_java_can_read(authority: Authority)
         assert "ssl.key.password" not in options
 
 
-async def shown(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
-    """The name in the certificate that a client with this context shows to a server."""
-
-    def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        subject = dict(pair for group in writer.get_extra_info("peercert")["subject"] for pair in group)
-        writer.write(subject["commonName"].encode())
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=server) as serving:
-        where = serving.sockets[0].getsockname()
-        reader, writer = await asyncio.open_connection(*where, ssl=client, server_hostname="localhost")
-        said = (await reader.read()).decode()
-        writer.close()
-    return said
+def shown(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
+    """Returns the name in the certificate that a client with this context shows to a server."""
+    subject: Any = there(shakes(client, server)[1].getpeercert())["subject"]
+    return dict(pair for group in subject for pair in group)["commonName"]
 
 
-async def test_a_renewed_certificate_is_shown_on_the_next_connection(
+def test_a_renewed_certificate_is_shown_on_the_next_connection(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A producer lives for months, its certificate for days."""
@@ -119,16 +111,16 @@ async def test_a_renewed_certificate_is_shown_on_the_next_connection(
     server = authority.server(asks=True)
     certificate, key = authority.issue("client", "first")
     context = broker_tls(with_tls(certificate, key).model_copy(update={"ca": authority.file}))
-    assert await shown(context, server) == "first"
+    assert shown(context, server) == "first"
     authority.issue("client", "second")
-    assert await shown(context, server) == "second"
+    assert shown(context, server) == "second"
     whole = key.read_bytes()
     key.write_bytes(whole[:50])  # half written
-    assert await shown(context, server) == "second"
+    assert shown(context, server) == "second"
     assert "the former ones stay: KAFKA__CERTIFICATE" in caplog.text
     authority.issue("client", "third")
-    assert await shown(context, server) == "third"
+    assert shown(context, server) == "third"
     (tmp_path / "other").mkdir()
     authority.file.write_bytes(Authority(tmp_path / "other").file.read_bytes())
     with pytest.raises(ssl.SSLCertVerificationError):  # what the former CA has signed is not trusted any more
-        await shown(context, server)
+        shown(context, server)

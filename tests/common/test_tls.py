@@ -60,8 +60,10 @@ def test_the_lowest_version(tmp_path: Path) -> None:
     assert context(files, minimum="1.3").minimum_version is ssl.TLSVersion.TLSv1_3
 
 
-def _shakes(client: ssl.SSLContext, server: ssl.SSLContext, before: ssl.SSLSession | None = None) -> ssl.SSLObject:
-    """Returns the client's side of a connection, which resumes the session `before` if it can."""
+def shakes(
+    client: ssl.SSLContext, server: ssl.SSLContext, before: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Returns both sides of a connection, the client's first, which resumes the session `before` if it can."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server, server_hostname="localhost", session=before)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)
@@ -70,7 +72,7 @@ def _shakes(client: ssl.SSLContext, server: ssl.SSLContext, before: ssl.SSLSessi
             each.do_handshake()
     theirs.write(b"answer")
     assert ours.read(10) == b"answer"
-    return ours
+    return ours, theirs
 
 
 def test_renewed_files_are_for_new_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +83,7 @@ def test_renewed_files_are_for_new_connections(tmp_path: Path, monkeypatch: pyte
     server, client = client_tls(TlsSettings(cert=cert, key=key), metrics), authority.context()
     serials, ends = set(), set()
     for number in range(3):
-        shown = _shakes(client, server).getpeercert()
+        shown = shakes(client, server)[0].getpeercert()
         serials.add(shown["serialNumber"] if shown else None)
         ends.add(metrics.certificate_expiry._value.get())
         if number == 0:
@@ -99,7 +101,7 @@ def test_no_session_outlives_a_change_of_the_files(tmp_path: Path, version: ssl.
     before, after = (context(files, client_ca=authority.file) for _ in range(2))
     client = authority.context(authority.issue("client", "client"))
     client.minimum_version = client.maximum_version = version
-    first = _shakes(client, before)
+    first, _ = shakes(client, before)
     assert not first.session_reused
-    assert _shakes(client, before, first.session).session_reused is (version is ssl.TLSVersion.TLSv1_2)
-    assert not _shakes(client, after, first.session).session_reused
+    assert shakes(client, before, first.session)[0].session_reused is (version is ssl.TLSVersion.TLSv1_2)
+    assert not shakes(client, after, first.session)[0].session_reused
