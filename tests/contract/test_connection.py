@@ -14,16 +14,13 @@ from headrace_common.operations.settings import KIB, KafkaSettings
 from headrace_common.record.contract import Reason
 
 from tests.contract.dialect import ContractClient, Dialect, values
-from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver, Receivers
-from tests.contract.stopping import stopped
+from tests.contract.receiver import Receiver
 from tests.contract.topic import apart, events, now
 
 pytestmark = pytest.mark.kafka
 
 FRAME_BYTES = 64 * KIB
 FRAME_TIME = 2
-CONNECTIONS = 6
 EVENT_BYTES = 48 * KIB
 
 
@@ -31,7 +28,7 @@ EVENT_BYTES = 48 * KIB
 def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     """A receiver with limits that a test can hit."""
     sizes = {"frame_bytes": FRAME_BYTES, "event_bytes": EVENT_BYTES}
-    limits = {**sizes, "frame_time": FRAME_TIME, "connections": CONNECTIONS}
+    limits = {**sizes, "frame_time": FRAME_TIME}
     with Receiver.of(
         dialect, apart(stored_in, dialect.segments), tmp_path_factory.mktemp("strict"), {"limits": limits}
     ) as running:
@@ -168,43 +165,3 @@ async def test_an_event_that_is_too_large_is_quarantined(dialect: Dialect, stric
     marks = [frame[0]["mark"] for frame in (fits, larger)]
     assert [len(await events(strict.kafka, mark)) for mark in marks] == [1, 0]
     assert await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value) == before + 1
-
-
-@pytest.mark.connection
-async def test_where_all_places_are_taken_the_longest_idle_makes_way(dialect: Dialect, strict: Receiver) -> None:
-    await strict.shows(0, "connections")
-    clients = [await ContractClient.connect(dialect, strict.address) for _ in range(CONNECTIONS)]
-    try:
-        for client in clients:
-            await client.receives(await client.send(values(1)))
-        async with await ContractClient.connect(dialect, strict.address) as newcomer:
-            await newcomer.receives(await newcomer.send(values(1)))
-            await clients[0].sees_end()
-            for client in clients[1:]:
-                await client.receives(await client.send(values(1)))
-        assert await strict.metric("limit_hits_total", limit="LIMITS__CONNECTIONS") == 1
-        (line,) = strict.lines("idle connection made way")
-        assert line["limit"] == "LIMITS__CONNECTIONS"
-    finally:
-        for client in clients:
-            await client.__aexit__()
-    await strict.shows(0, "connections")
-    async with await ContractClient.connect(dialect, strict.address) as client:
-        await client.receives(await client.send(values(1)))
-
-
-@pytest.mark.shared
-@pytest.mark.connection
-async def test_a_connection_whose_frame_waits_is_not_too_old(
-    dialect: Dialect, start: Receivers, kafka: EmbeddedKafka
-) -> None:
-    """It hears the acknowledgement, and only then the end."""
-    receiver = await start(limits={"connection_age": 1})
-    with stopped(kafka.pid):
-        client = await ContractClient.connect(dialect, receiver.address)
-        number = await client.send(values(1))
-        await client.hears_nothing(2.5)
-    async with client:
-        await client.receives(number)
-        await client.sees_end()
-    await receiver.shows(1, "connections_closed_total", why="age")
