@@ -35,12 +35,3 @@ def test_what_beats_send_is_made_in_few_calls() -> None:
 def test_events_that_are_not_plain_among_others(every: int) -> None:
     raws = [document(n, **({"@timestamp": "yesterday"} if n % every == 0 else {})) for n in range(4 * MOST_ODD)]
     assert check(*raws) < 30 or every < 50
-
-
-def test_long_events_and_origins() -> None:
-    def of(size: int) -> bytes:
-        return document(message="x" * (size - len(document(message=""))))
-
-    for size in (16_000, 16_384, 16_385, 70_000):
-        check(document(), of(size), document(), event_bytes=100_000)
-    check(*(document(n, fields={"f": "x" * size}) for n, size in enumerate((1, 1500, 1999, 2100, 9000, 1))))  # origins
