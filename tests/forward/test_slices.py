@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from headrace_forward.wire import FIRST_PIECE
 
-from tests.forward.driving import NOW_MS, drive, one_by_one, pack, session
+from tests.forward.driving import NOW_MS, drive, one_by_one, session
 
 TINY = b"\x93\xa1t\x01\x80"
-MANY = 1 << 20
-LISTED = b"\x93\xa1t\xdd" + MANY.to_bytes(4, "big") + b"\x01" * MANY + pack({"chunk": "c"})
 
 
 def slices(data: bytes) -> list[int]:
@@ -21,12 +19,6 @@ def slices(data: bytes) -> list[int]:
         given.append(len(list(driven.frames())))
     driven.eof()
     return given
-
-
-def test_tiny_entries() -> None:
-    given = slices(LISTED)
-    assert sum(given) == 1
-    assert len(given) >= 3
 
 
 def test_heartbeats() -> None:

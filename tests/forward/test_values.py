@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -28,12 +27,6 @@ def test_of_many_keys_none_are_compared() -> None:
         record = {f"k{number}": number for number in range(count)}
         event = event_of(pack(record))
         assert (event.record, event.attributes.get("notes")) == (record, noted)
-
-
-@pytest.mark.parametrize(("number", "written"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")])
-def test_a_number_that_json_cannot_write_is_a_text(number: float, written: str) -> None:
-    event = event_of(pack({"a": [number], "b": None}))
-    assert (event.record, event.attributes["notes"]) == ({"a": [written], "b": None}, ["numbers"])
 
 
 @pytest.mark.parametrize("key", [b"\x91\x01", b"\x81\xa1a\x01"])
