@@ -19,7 +19,7 @@ from headrace_common.operations.log import Log
 from headrace_common.operations.settings import load
 from headrace_common.operations.tasks import stops
 
-from headrace_lake.commands import erase_command
+from headrace_lake.commands import erase
 from headrace_lake.commands.replay import go_back
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.job import Job
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         help="go back to what landed at T or later, like 2026-05-06T12:00:00Z; a record lands after it was received",
     )
     replay.set_defaults(act=_replay)
-    erase_command.add(commands)
+    erase.add(commands)
     return parser
 
 
@@ -92,8 +92,7 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
         signal.signal(number, _leave)
     log.info("starting", ops_port=ops.port)
     with running(settings.lake, settings.log, once=arguments.once) as spark:
-        places = {"LAKE__PATH": settings.lake.path, "LAKE__CHECKPOINT": settings.lake.checkpoint}
-        for remark in remarks(spark, {name: location(path) for name, path in places.items()}):
+        for remark in remarks(spark, location(settings.lake.path)):
             log.warning("remark", what=remark)
         job = Job(spark, settings, once=arguments.once, log=log, health=health, accept_loss=arguments.accept_loss)
         for number in stops():

@@ -22,12 +22,11 @@ from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup.choose import open_index
 from headrace_lake.dedup.index import DedupIndex
 from headrace_lake.kafka import gaps, unlanded
-from headrace_lake.kafka.checkpoint import of_epoch
+from headrace_lake.kafka.checkpoint import of_epoch, ranges
 from headrace_lake.kafka.claim import Claim
-from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import Brokers, TopicInfo, delay_options, source_options
 from headrace_lake.kafka.start import Position
-from headrace_lake.landing.landing import Landing
+from headrace_lake.landing.landing import Epoch, Landing
 from headrace_lake.landing.on_spark import OnSpark
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.causes import chain, kafka_is_away, no_time, root_cause
@@ -161,7 +160,7 @@ class Job:
         )
         landing = Landing(
             this,
-            checkpoint=checkpoint,
+            ranges=partial(ranges, self._tables.storage, checkpoint),
             brokers=self._brokers,
             execution=execution,
             stopping=self._stop.is_set,
@@ -173,16 +172,14 @@ class Job:
             options |= delay_options(lake.delay, min(lake.least_records, lake.batch_records))
         records = self._spark.readStream.format("kafka").options(**options).load()
         writer = (
-            records.writeStream.foreachBatch(landing)
-            .queryName("headrace")
-            .option("checkpointLocation", checkpoint.path)
+            records.writeStream.foreachBatch(landing).queryName("headrace").option("checkpointLocation", checkpoint)
         )
         writer = (
             writer.trigger(availableNow=True)
             if self._once
             else writer.trigger(processingTime=f"{lake.trigger} seconds")
         )
-        self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=checkpoint.path)
+        self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=checkpoint)
         try:
             with upkeep:
                 query = writer.start()

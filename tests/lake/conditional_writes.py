@@ -29,7 +29,7 @@ def main() -> None:
     )  # fmt: skip
     deaf = install(session(settings, LogSettings()), DEAF)
     with running(settings, LogSettings()) as spark:
-        said = remarks(spark, {"LAKE__PATH": LAKE, "LAKE__CHECKPOINT": CHECKPOINT})
+        said = remarks(spark, LAKE)
         path = java_class(spark, "org.apache.hadoop.fs.Path")(f"{LAKE}/table/_delta_log/{0:020d}.json")
         configuration = cast("Any", spark)._jsc.hadoopConfiguration()
         scala = java_class(spark, "org.apache.spark.sql.delta.storage.LogStore")

@@ -14,7 +14,7 @@ from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
 from headrace_common.operations.settings import KafkaSettings, LogSettings
 from headrace_lake.configuration.settings import LakeSettings
-from headrace_lake.landing import gathered
+from headrace_lake.landing import on_spark
 from headrace_lake.spark.engine import session
 from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage
@@ -95,7 +95,7 @@ def runs(
     spark: SparkSession, topics: KafkaSettings, tmp_path: Path, empty_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Runs]:
     """Runs of the job on new tables; two tasks land even a small batch. Without its folder `lake`, the job makes them."""
-    monkeypatch.setattr(gathered, "_LITTLE", 1)
+    monkeypatch.setattr(on_spark, "_LITTLE", 1)
     made = Runs(spark, topics, tmp_path)
     shutil.copytree(empty_tables, made.lake)
     yield made

@@ -105,6 +105,11 @@ def repaired_and_replayed(runs: Runs) -> None:
     runs.replay()
 
 
+def restored_and_replayed(runs: Runs) -> None:
+    restored(runs, BATCHES, 1)
+    runs.replay()
+
+
 def altered(runs: Runs) -> None:
     """What docs/lake.md lets an operator do."""
     for table, change in (
@@ -134,7 +139,7 @@ class Damage:
 DAMAGES: dict[str, Damage] = {
     "rows of one partition deleted everywhere": Damage(
         lambda runs: delete(runs, (EVENTS, QUARANTINE, BATCHES), "topic like 'events%' and partition = 1"),
-        proof="no row of batches is missing", stops="rows of the table batches were deleted or doubled",
+        proof="no row of batches is missing", helps=restored_and_replayed,
     ),
     "made anew by CREATE TABLE AS SELECT": Damage(
         lambda runs: copied(runs, "create table NEW using delta as select * from OLD")
@@ -147,7 +152,7 @@ DAMAGES: dict[str, Damage] = {
 MORE_DAMAGES: dict[str, Damage] = {
     "a hole in batches, and the version before it restored": Damage(
         lambda runs: delete(runs, (BATCHES,), "batch = 1"), proof="no row of batches is missing",
-        stops="deleted or doubled", helps=lambda runs: restored(runs, BATCHES, 1),
+        helps=lambda runs: restored(runs, BATCHES, 1),
     ),
     "events dropped, and replayed": Damage(
         lambda runs: shutil.rmtree(runs.lake / EVENTS), proof="no table events", helps=Runs.replay

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, REQUIRED_HEADERS, RecordFault
 from headrace_lake.rows import decode
-from headrace_lake.rows.keyed_counts import counts, keyed_counts
+from headrace_lake.rows.decode import counts, keyed_counts
 from headrace_lake.tables.layout import EVENTS, QUARANTINE, SCHEMAS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

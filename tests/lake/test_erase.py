@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import pytest
-from headrace_lake.commands import erase_command
+from headrace_lake.commands import erase
 from headrace_lake.commands.erase import ErasureRequest
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.erasures import ERASURES
@@ -143,12 +143,12 @@ class TestOnKafka:
 def test_the_command_line(capsys: pytest.CaptureFixture[str], arguments: str, found: ErasureRequest | str) -> None:
     """`found`: the request, or why there is none."""
     parser = argparse.ArgumentParser()
-    erase_command.add(parser.add_subparsers())
+    erase.add(parser.add_subparsers())
     given = parser.parse_args(["erase", *arguments.split()])
     if isinstance(found, ErasureRequest):
-        assert erase_command.request_of(given) == found
+        assert erase.request_of(given) == found
         return
     with pytest.raises(SystemExit) as ended:
-        erase_command.request_of(given)
+        erase.request_of(given)
     assert ended.value.code == 2
     assert found in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -194,15 +193,7 @@ def test_a_source_that_does_not_compile_is_said_so(spark: SparkSession, monkeypa
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "named",
-    [
-        [],
-        [(0, 5), (0, 7), (2, 6), (2, 7)],
-        [(1, FAR), (1, FAR - 3), (0, 9)],
-        random.Random(5).sample([(partition, offset) for partition in range(4) for offset in range(10)], 17),
-    ],
-)
+@pytest.mark.parametrize("named", [[], [(0, 5), (2, 6), (2, 7), (1, FAR - 3), (1, FAR)]], ids=["none", "some"])
 def test_rows_are_marked_by_the_places_that_the_arrays_name(spark: SparkSession, named: list[tuple[int, int]]) -> None:
     rows = [(partition, offset) for partition in range(5) for offset in (*range(10), FAR - 3, FAR - 2, FAR - 1, FAR)]
     frame = spark.createDataFrame(rows, "partition int, offset long")

@@ -30,7 +30,8 @@ HOUR = 3_600_000
 def brokers(newest: int | None, *ends: int) -> Any:
     """Brokers with a topic `t`, and the ends of its partitions."""
     return SimpleNamespace(
-        newest=lambda _: newest, offsets=lambda pairs, *, earliest: {pair: ends[pair[1]] for pair in pairs}
+        newest=lambda _: newest,
+        offsets=lambda pairs, *, earliest: {pair: 0 if earliest else ends[pair[1]] for pair in pairs},
     )
 
 
@@ -70,7 +71,8 @@ def test_no_clock_alone_and_no_record_from_the_future_hides_what_landed_lately(
 ) -> None:
     monkeypatch.setattr(unlanded, "time", SimpleNamespace(time=lambda: own / 1000))
     told = [each for each in (own, newest) if each is not None]
-    assert unlanded.oldest(brokers(newest, 100), {("t", 0): 100}, Mock(side_effect=AssertionError)) == min(told)
+    kafka, nothing = brokers(newest, 100), Mock(side_effect=AssertionError)
+    assert unlanded.ids_since(kafka, [("t", 0)], {("t", 0): 100}, 7.0, nothing) == min(told) - 7000
 
 
 def test_of_a_partition_that_lags_the_first_record_counts() -> None:
@@ -82,8 +84,9 @@ def test_of_a_partition_that_lags_the_first_record_counts() -> None:
         return {place: NOW - 70 for place in ranges if place[1] != 1}
 
     kafka = brokers(NOW, 10, 2_000_000, 7)
-    assert unlanded.oldest(kafka, {("t", 0): 3, ("t", 2): 7}, first_times) == NOW - 70
-    assert unlanded.oldest(kafka, {("t", 1): 10}, first_times) == 0, "all ids are read where none is found"
+    assert unlanded.ids_since(kafka, [("t", 0), ("t", 2)], {("t", 0): 3, ("t", 2): 7}, 0.0, first_times) == NOW - 70
+    none = unlanded.ids_since(kafka, [("t", 1)], {("t", 1): 10}, 0.0, first_times)
+    assert none == 0, "all ids are read where none is found"
     assert asked == [{("t", 0): (3, 10)}, {("t", 1): (10, 1010)}]
 
 

@@ -19,7 +19,7 @@ from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettin
 from headrace_lake.dedup import choose
 from headrace_lake.dedup.arrays_index import ArraysIndex
 from headrace_lake.dedup.choose import open_index
-from headrace_lake.landing.gathered import tasks
+from headrace_lake.landing.on_spark import tasks
 from headrace_lake.spark import engine
 from headrace_lake.spark.engine import ZSTD_LEVEL, session_options
 from headrace_lake.spark.jvm import CompilerError
@@ -48,7 +48,7 @@ from structlog.testing import CapturingLogger
         ({"KAFKA__QUARANTINE_TOPIC": "headrace.events"}, "two are the same"),
         ({"LAKE__PATH": "/x/lake", "LAKE__CHECKPOINT": "/x/lake-checkpoint"}, ""),
         ({"LAKE__HORIZON": "0", "LAKE__DEDUP": "arrays", "LAKE__DEDUP_MEMORY": "1048576"}, ""),
-        ({"LAKE__SPARK": '{"spark.hadoop.fs.s3a.path.style.access": true, "spark.executor.instances": 2}'}, ""),
+        ({"LAKE__SPARK": '{"spark.hadoop.fs.s3a.path.style.access": "true", "spark.executor.instances": "2"}'}, ""),
         ({"LAKE__SPARK_SECRETS": '{"spark.hadoop.fs.s3a.secret.key": "x"}'}, ""),
         ({"LAKE__RETENTION_DAYS": "1", "LAKE__HORIZON": "86400"}, ""),
         ({"LISTEN__NONSENSE": "a section that this process lacks"}, ""),
@@ -119,11 +119,11 @@ def test_jars_that_come_too_late_are_refused(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_command_that_is_interrupted_while_spark_starts_ends_at_once(number: int) -> None:
     """By an exception, pyspark took away the file that its JVM was about to write, and the JVM stayed for ever."""
     said = (
-        "import os, sys, time; from headrace_lake import __main__ as entry; from headrace_lake.commands import erase_command\n"
+        "import os, sys, time; from headrace_lake import __main__ as entry; from headrace_lake.commands import erase\n"
         "def start(*_):\n"
         f"    try: os.kill(os.getpid(), {int(number)}); time.sleep(60)\n"
         "    finally: print('unwound', flush=True)\n"
-        "erase_command.running = start; sys.argv[1:] = ['erase', '--where', 'true']; sys.exit(entry.main())"
+        "erase.running = start; sys.argv[1:] = ['erase', '--where', 'true']; sys.exit(entry.main())"
     )
     done = run("-c", said)
     assert (done.returncode, done.stdout) == (128 + number, ""), done.stderr

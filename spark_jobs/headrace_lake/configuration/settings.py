@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
@@ -113,7 +112,7 @@ class LakeSettings(Section):
 
     spark: dict[str, str] = Field(
         {},
-        description="More options for Spark: a JSON object with the names of Spark's documentation. No"
+        description="More options for Spark: a JSON object of texts, with the names of Spark's documentation. No"
         " secrets: the process list would show them.",
     )
     spark_secrets: dict[str, SecretStr] = Field(
@@ -121,15 +120,6 @@ class LakeSettings(Section):
         description="Secret options `spark.hadoop.…`: a JSON object, better given by `…_FILE`. For S3, AWS's own variables"
         " suffice.",
     )
-
-    @field_validator("spark", mode="before")
-    @classmethod
-    def _texts(cls, options: Any) -> Any:
-        """Turns numbers and booleans of JSON into texts, as Spark wants them."""
-        if not isinstance(options, dict):
-            return options
-        plain = {name: json.dumps(value) for name, value in options.items() if isinstance(value, bool | int | float)}
-        return {**options, **plain}
 
     @model_validator(mode="after")
     def _spark_options(self) -> Self:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from typing_extensions import override
 
@@ -27,6 +27,7 @@ from headrace_lake.dedup.index import (
     ASKED,
     DUPLICATE,
     OFFSET_BITS,
+    PLACE,
     TIME,
     DedupIndex,
     IndexState,
@@ -34,8 +35,10 @@ from headrace_lake.dedup.index import (
     landed,
 )
 from headrace_lake.rows.decode import FAULT
+from headrace_lake.spark.literals import OURS
 from headrace_lake.spark.storage import Storage
 
+_PLACE: Final = f"{OURS}place"
 _SLICE: Final = 1_000_000
 """How many ids a rebuild brings to the driver at once, about."""
 
@@ -111,30 +114,12 @@ class ArraysIndex(DedupIndex):
 
 
 def _marked(decoded: DataFrame, places: list[int]) -> DataFrame:
-    """Returns `decoded` with `DUPLICATE`: whether the row's place is among `places`, which are not negative and in any order.
-
-    The query looks this up in a byte string: for each partition, one byte per offset from its first to its last duplicate,
-    so at most one per offset of the batch. Spark passes constants that are not plain numbers to the generated code, so all
-    batches share the same code. (A join would cost two more Spark jobs.)
-    """
-    offsets: dict[int, list[int]] = {}
-    for place in sorted(places):
-        offsets.setdefault(place >> OFFSET_BITS, []).append(place & ((1 << OFFSET_BITS) - 1))
-    flags = bytearray()
-    first, last, at = ([-1] * (max(offsets, default=0) + 1) for _ in range(3))
-    for number, named in offsets.items():
-        first[number], last[number], at[number] = min(named), max(named), len(flags)
-        span = np.zeros(last[number] - first[number] + 1, np.uint8)
-        span[np.array(named) - first[number]] = 1
-        flags += span.tobytes()
-
-    def of_partition(values: list[int]) -> Column:
-        return sf.expr(f"get(array({', '.join(f'{value}L' for value in values)}), partition)")
-
-    index = sf.col("offset") - of_partition(first) + of_partition(at) + 1
-    flag = sf.substr(sf.lit(flags), index.cast("int"), sf.lit(1))
-    inside = sf.col("offset").between(of_partition(first), of_partition(last))
-    return decoded.withColumn(DUPLICATE, sf.coalesce(inside & (flag == sf.lit(bytearray(b"\1"))), sf.lit(False)))
+    """Returns `decoded` with `DUPLICATE`: whether the row's place is among `places`."""
+    if not places:
+        return decoded.withColumn(DUPLICATE, sf.lit(False))
+    named = decoded.sparkSession.createDataFrame(pa.table({_PLACE: places})).withColumn(DUPLICATE, sf.lit(True))
+    marked = decoded.withColumn(_PLACE, sf.expr(PLACE)).join(sf.broadcast(named), _PLACE, "left").drop(_PLACE)
+    return marked.withColumn(DUPLICATE, sf.coalesce(DUPLICATE, sf.lit(False)))
 
 
 def _slices(rows: DataFrame) -> Iterator[tuple[int, int]]:

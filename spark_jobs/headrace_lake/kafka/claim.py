@@ -36,9 +36,7 @@ class Claim:
 
     def losses(self, topics: Mapping[str, TopicInfo]) -> list[gaps.Loss]:
         """Returns the records that Kafka lost before they were landed or given up."""
-        there = coverage(self._tables, topics)
-        there.check()
-        return gaps.find(there, self._brokers, topics)
+        return gaps.find(coverage(self._tables, topics), self._brokers, topics)
 
     def _settle(self, topics: Mapping[str, TopicInfo], epoch: int, position: Position) -> Mapping[str, pa.Table]:
         """Sees where the tables end, fills `position`, and returns the rows that go into the commits of the claim.
@@ -47,14 +45,13 @@ class Claim:
         copies of others.
         """
         there = coverage(self._tables, topics)
-        there.check()
         losses = gaps.find(there, self._brokers, topics)
         firsts = gaps.firsts(there, self._brokers, topics)
         position.strays = strays(self._tables, there.ends, topics)
         lines = claimed_lines(epoch, there, position.strays, firsts, topics)
         lost = {(loss.topic, loss.partition): loss.end for loss in losses if loss.end is not None}
         position.landed = firsts | there.ends | lost
-        position.rows, position.landed_at = there.rows + len(lines), there.landed_at
+        position.number, position.landed_at = there.number + len(lines), there.landed_at
         claimed = {BATCHES: lines} if len(lines) else {}
         if not losses:
             return claimed

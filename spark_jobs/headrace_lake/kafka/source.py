@@ -18,7 +18,7 @@ from headrace_common.operations.settings import KafkaSettings
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from headrace_lake.spark.causes import chain, kafka_is_away, root_cause, unresolved
+from headrace_lake.spark.causes import chain, kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError
 from headrace_lake.spark.jvm import java_class
 
@@ -286,16 +286,9 @@ class Brokers:
             try:
                 self._admin = self._class("org.apache.kafka.clients.admin.AdminClient").create(options)
             except Py4JJavaError as error:
-                causes = " | ".join(chain(error))
-                if unresolved(causes):
-                    raise KafkaAwayError(
-                        f"no name in KAFKA__BOOTSTRAP_SERVERS ({self._settings.bootstrap_servers}) has an address"
-                    ) from error
-                if kafka_is_away(causes):  # so is what gives us tokens
-                    raise KafkaAwayError(
-                        f"no token from {self._settings.oauth_endpoint} ({root_cause(error)})"
-                    ) from error
-                raise HaltError(f"Kafka's client does not start: {root_cause(error)}") from error
+                # no broker has an address, or nobody gives us a token
+                kind = KafkaAwayError if kafka_is_away(" | ".join(chain(error))) else HaltError
+                raise kind(f"Kafka's client does not start: {root_cause(error)}") from error
         return self._admin
 
     def _list(self, names: Iterable[str]) -> Any:

@@ -5,7 +5,7 @@ Never at "earliest" or "latest" for a partition that was landed before: the firs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -15,10 +15,9 @@ from headrace_common.record.contract import GapReason
 
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import TopicInfo, TopicPartition
-from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.layout import BATCHES, SCHEMAS
-from headrace_lake.tables.on_spark import Span, Sums, Tables
+from headrace_lake.tables.on_spark import Span, Tables
 
 _EARLIEST = -2  # Spark's number for the first offset that Kafka holds
 _SHOWN = 5
@@ -36,8 +35,8 @@ class Position:
     """One past the last offset that `batches` covers; without partitions that were never landed."""
     strays: EndOffsets
     """One past the last offset of rows beyond `landed`, which a job left when shut out; only of partitions with such rows."""
-    rows: int = 0
-    """How many rows `batches` has."""
+    number: int = 0
+    """That of the last line of `batches`."""
     landed_at: int | None = None
     """When the landing of the newest batch began, in Unix ms."""
 
@@ -45,7 +44,11 @@ class Position:
         """Counts a batch that `batches` holds."""
         for topic, partition, _, end in ranges:
             self.landed[topic, partition] = end
-            self.rows += 1
+            self.number += 1
+
+    def has_strays(self, ranges: Iterable[Range]) -> bool:
+        """Returns whether a job that was shut out may have left rows in `ranges`."""
+        return any(start < self.strays.get((topic, number), 0) for topic, number, start, _ in ranges)
 
     def starting(self, topics: Mapping[str, TopicInfo]) -> dict[str, dict[str, int]]:
         """Returns Spark's `startingOffsets` for all partitions of `topics`."""
@@ -65,23 +68,10 @@ class Coverage:
     """The same for deleted topics with these names; by (name, Kafka's id, partition)."""
     given_up: frozenset[tuple[str, int | None]]
     """(Kafka's id, partition) of deleted topics whose remaining offsets were accepted as lost."""
-    rows: int = 0
-    """How many rows `batches` has."""
-    faults: tuple[str, ...] = ()
-    """Where `batches` contradicts itself."""
+    number: int = 0
+    """That of the last line of `batches`."""
     landed_at: int | None = None
     """When the landing of the newest batch began, in Unix ms."""
-
-    def check(self) -> None:
-        """Raises `HaltError` if rows of `batches` are missing or doubled."""
-        if self.faults:
-            raise HaltError(
-                f"rows of the table {BATCHES} were deleted or doubled: {first_few(list(self.faults))}. Where the tables end"
-                f" cannot be told from it. {RESTORE}"
-            )
-
-
-RESTORE: Final = "Restore it (DESCRIBE HISTORY shows its versions, RESTORE TABLE … brings one back), and start again"
 
 
 def coverage(tables: Tables, topics: Mapping[str, TopicInfo]) -> Coverage:
@@ -99,33 +89,13 @@ def coverage(tables: Tables, topics: Mapping[str, TopicInfo]) -> Coverage:
         elif row.topic in topics:
             key = (row.topic, row.topic_id, row.partition)
             former[key] = max(former.get(key, 0), row.end)
-    of_batches = [row for row in rows if not row.reason]
     return Coverage(
         ends,
         former,
         frozenset((row.topic_id, row.partition) for row in rows if row.reason == GapReason.RECREATED),
-        sum(row.rows for row in of_batches),
-        tuple(_faults(rows)),
-        max((row.time for row in of_batches if row.time is not None), default=None),
+        max((row.number for row in rows), default=0),
+        max((row.time for row in rows if row.time is not None), default=None),
     )
-
-
-def _faults(rows: Iterable[Sums]) -> Iterator[str]:
-    """Returns the faults of `batches`; `rows`: as `Tables.sums` gives them."""
-    by_place: dict[tuple[str, str, int], list[tuple[int, int, int]]] = {}
-    for row in rows:
-        if row.end is not None:
-            by_place.setdefault((row.topic, row.topic_id, row.partition), []).append((row.start, row.end, row.length))
-    for (topic, _, number), parts in sorted(by_place.items()):
-        start, end = min(part[0] for part in parts), max(part[1] for part in parts)
-        length = sum(part[2] for part in parts)
-        if length != end - start:
-            what = f"{end - start - length} offsets are missing" if length < end - start else "ranges overlap"
-            yield f"{topic}/{number}: {what} between {start} and {end}"
-    of_batches = [row for row in rows if not row.reason]
-    count, last = sum(row.rows for row in of_batches), max((row.number for row in of_batches), default=0)
-    if last != count:
-        yield f"it has {count} rows, and the last one has the number {last}"
 
 
 def strays(tables: Tables, landed: EndOffsets, topics: Mapping[str, TopicInfo]) -> EndOffsets:
@@ -151,7 +121,7 @@ def claimed_lines(
     they begin (`firsts`), and of partitions with `strays`. They cover no offset.
     """
     lines = []
-    for number, (topic, partition) in enumerate(sorted(firsts.keys() | strays.keys()), there.rows + 1):
+    for number, (topic, partition) in enumerate(sorted(firsts.keys() | strays.keys()), there.number + 1):
         at = there.ends.get((topic, partition), firsts.get((topic, partition), 0))
         line = dict.fromkeys(SCHEMAS[BATCHES].names, 0) | {
             "epoch": epoch, "batch": CLAIM, "topic": topic, "topic_id": topics[topic].id, "partition": partition, "from": at,

@@ -28,26 +28,19 @@ def ids_since(
 
     `pairs`: all partitions of the events topic; `reach`: seconds by which the event that a record repeats may be older. Blocks;
     raises `KafkaAwayError`.
-    """
-    first = brokers.offsets(pairs, earliest=True)
-    following = {pair: max(landed.get(pair, start), start) for pair, start in first.items()}
-    return oldest(brokers, following, first_times) - round(reach * 1000)
-
-
-def oldest(brokers: Brokers, next_offsets: Mapping[TopicPartition, int], first_times: FirstTimes) -> int:
-    """Returns the earliest Kafka timestamp, in ms, that a record from `next_offsets` on is expected to have.
 
     Of a partition with more records it is that of the first; 0 if none is found. Of one that was read to its end it is the
     present: the earlier of the job's clock and the newest record's timestamp, so that one wrong clock does no harm. A receiver
     may store a record later, by at most `KAFKA__ACK_DEADLINE`.
     """
+    first, ends = brokers.offsets(pairs, earliest=True), brokers.offsets(pairs, earliest=False)
     found = [int(time.time() * 1000)]
-    if (newest := brokers.newest(next_offsets)) is not None:
+    if (newest := brokers.newest(first)) is not None:
         found.append(newest)
-    ends = brokers.offsets(next_offsets, earliest=False)
-    ranges = {pair: (at, min(at + _LOOK, ends[pair])) for pair, at in next_offsets.items() if at < ends[pair]}
+    following = {pair: max(landed.get(pair, start), start) for pair, start in first.items()}
+    ranges = {pair: (at, min(at + _LOOK, ends[pair])) for pair, at in following.items() if at < ends[pair]}
     times = first_times(ranges) if ranges else {}
-    return min([*found, *(times.get(pair, 0) for pair in ranges)])
+    return min([*found, *(times.get(pair, 0) for pair in ranges)]) - round(reach * 1000)
 
 
 def first_times(

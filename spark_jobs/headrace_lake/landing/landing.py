@@ -9,16 +9,29 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+from headrace_common.operations.log import Log
 
-from headrace_lake.kafka.checkpoint import Checkpoint, Range
-from headrace_lake.kafka.epoch import Epoch
+from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import Brokers, TopicPartition
+from headrace_lake.kafka.start import Position
 from headrace_lake.landing.left_out import rows as left_out_rows
 from headrace_lake.landing.plan import DedupStatus, Execution, Landed, Plan
+from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError, StoppingError
 from headrace_lake.tables.append import arrow_rows
-from headrace_lake.tables.fence import transaction
+from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, SCHEMAS
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One job's time as the only writer of the tables."""
+
+    number: int
+    topics: Topics
+    fence: Fence
+    position: Position
+    log: Log
 
 
 @dataclass(frozen=True)
@@ -37,21 +50,21 @@ class BatchResult:
 class Landing:
     """Lands batches under one epoch. Spark calls it with one batch at a time.
 
-    It calls `stopping` before each batch and `on_landed` with the batch's result.
+    It asks for the `ranges` of a batch, calls `stopping` before it, and `on_landed` with the batch's result.
     """
 
     def __init__(
         self,
         epoch: Epoch,
         *,
-        checkpoint: Checkpoint,
+        ranges: Callable[[int], list[Range]],
         brokers: Brokers,
         execution: Execution,
         stopping: Callable[[], bool],
         on_landed: Callable[[BatchResult], None],
     ) -> None:
         self._epoch = epoch
-        self._checkpoint = checkpoint
+        self._ranges = ranges
         self._brokers = brokers
         self._execution = execution
         self._stopping = stopping
@@ -73,13 +86,13 @@ class Landing:
         began = time.monotonic()
         version = transaction(self._epoch.number, batch)
         self._epoch.fence.check(version)
-        ranges = self._checkpoint.ranges(batch)
+        ranges = self._ranges(batch)
         self._epoch.log.debug("batch begins", batch=batch, ranges=len(ranges))
         if not ranges:
             return
         self._check_contiguous(ranges)
         self._check_topics()
-        strays = self._epoch.among_strays(ranges)
+        strays = self._epoch.position.has_strays(ranges)
         if strays:
             self._epoch.log.info("rows of an interrupted job left out")
         plan = Plan(version, ranges, datetime.now(UTC), strays)
@@ -109,7 +122,7 @@ class Landing:
                 "partition": partition, "from": start, "to": end, "records": landed.records[topic, partition],
                 "landed_at": landed.since, "strays": None, "number": number,
             }
-            for number, (topic, partition, start, end) in enumerate(ranges, self._epoch.position.rows + 1)
+            for number, (topic, partition, start, end) in enumerate(ranges, self._epoch.position.number + 1)
         ]  # fmt: skip
         return arrow_rows(rows, SCHEMAS[BATCHES])
 

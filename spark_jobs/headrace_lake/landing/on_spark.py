@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -10,14 +12,12 @@ from pyspark.sql import functions as sf
 from typing_extensions import override
 
 from headrace_lake.dedup.index import DUPLICATE, TIME, Accept, DedupIndex, IndexState
+from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import spans
-from headrace_lake.landing.gathered import gathered
 from headrace_lake.landing.left_out import listed, read
-from headrace_lake.landing.plan import OLDEST, DedupStatus, Execution, Landed, Plan
-from headrace_lake.landing.quarantine import RECORDS, Quarantine
+from headrace_lake.landing.plan import OLDEST, OTHER, REASONS, DedupStatus, Execution, Landed, Plan
 from headrace_lake.rows import decode
-from headrace_lake.rows.decode import FAULT, Topics
-from headrace_lake.rows.keyed_counts import counts, keyed_counts
+from headrace_lake.rows.decode import FAULT, Topics, counts, keyed_counts, quoted
 from headrace_lake.spark.jvm import selected
 from headrace_lake.tables.erasures import ERASED, ErasedIds
 from headrace_lake.tables.fence import Fence
@@ -30,6 +30,11 @@ _AGE: Final = "_headrace?age"
 """Column of rows that land: whole seconds since they were received. What an aggregate computes itself has no generated code."""
 _SECONDS: Final = "(unix_micros(landed_at) - unix_micros(received_time)) div 1000000"
 _AGED: Final = f"if({_WANTED}, greatest(0, least({OLDEST}, {_SECONDS})), null) as `{_AGE}`"
+
+_LITTLE: Final = 10_000
+"""Offsets that are worth a task: reading and writing them takes longer than starting it and its file."""
+_ENOUGH: Final = 25_000
+"""Offsets that are enough for a task: reading and writing them takes many times as long as starting it and its file."""
 
 
 class OnSpark(Execution):
@@ -46,7 +51,6 @@ class OnSpark(Execution):
         self._horizon = horizon
         self._newest: int | None = None
         self._erased = ErasedIds(tables.spark, tables.lake)
-        self._quarantine = Quarantine(topics, self._erased)
         self._records: Any = None
         self._there: DataFrame | None = None
 
@@ -83,17 +87,19 @@ class OnSpark(Execution):
 
     @override
     def quarantine(self, plan: Plan, landed: Landed) -> None:
-        decoded = self._quarantine.rows(self._records, plan.ranges, plan.landed_at, faults=bool(landed.faulty))
-        if decoded is None:
+        frames = []
+        if any(item.topic == self._topics.quarantine for item in plan.ranges):
+            frames.append(decode.rejects(self._records, self._topics, plan.landed_at))
+        if landed.faulty:
+            frames.append(decode.faults(self._records, self._topics, plan.landed_at))
+        if not frames:
             return
+        decoded = self._erased.marked(reduce(DataFrame.unionAll, frames), "id")
+        wanted = ~sf.col(ERASED) if self._erased.any() else sf.lit(True)
         observation = Observation()
-        rows = decoded.observe(observation, *self._quarantine.measures()).where(self._quarantine.wanted)
+        rows = decoded.observe(observation, *_rejected(self._topics.quarantine, wanted)).where(wanted)
         self._fence.write(QUARANTINE, rows.select(*SCHEMAS[QUARANTINE].names), plan.version)
-        seen = dict(observation.get)
-        for number, count in counts(seen[RECORDS]).items():
-            landed.records[self._topics.quarantine, number] += count
-        landed.reasons = self._quarantine.by_reason(seen)
-        landed.left_out += read(seen)
+        _add_rejected(landed, self._topics.quarantine, dict(observation.get))
 
     @override
     def end(self) -> None:
@@ -125,6 +131,26 @@ def _measures() -> list[Column]:
     ]
 
 
+def _rejected(topic: str, wanted: Column) -> list[Column]:
+    """Aggregates over a batch's rows for quarantine, of which the `wanted` ones land; `_add_rejected` reads their values."""
+    return [
+        keyed_counts(f"if(topic = {quoted(topic)}, partition, null)").alias("records"),
+        *(sf.count_if(wanted & (sf.col("reason") == reason)).alias(reason) for reason in REASONS),
+        sf.count_if(wanted).alias("all reasons"),
+        listed(~wanted, "id"),
+    ]
+
+
+def _add_rejected(landed: Landed, topic: str, seen: Mapping[str, Any]) -> None:
+    """Adds the values of `_rejected`."""
+    for number, count in counts(seen["records"]).items():
+        landed.records[topic, number] += count
+    reasons = {reason: seen[reason] for reason in REASONS}
+    reasons[OTHER] = seen["all reasons"] - sum(reasons.values())
+    landed.reasons = {reason: count for reason, count in reasons.items() if count}
+    landed.left_out += read(seen)
+
+
 def _add_events(landed: Landed, topic: str, seen: Mapping[str, Any]) -> None:
     """Adds the values of `_measures`, of rows of `topic`."""
     for number, count in counts(seen["records"]).items():
@@ -133,3 +159,25 @@ def _add_events(landed: Landed, topic: str, seen: Mapping[str, Any]) -> None:
     landed.events = sum(landed.ages.values())
     landed.faulty, landed.newest = seen["faulty"], seen["newest"]
     landed.left_out += read(seen)
+
+
+def gathered(records: DataFrame, ranges: Iterable[Range]) -> DataFrame:
+    """Returns `records`, a frame of the Kafka source with a task for each of `ranges`, in as few tasks as is good."""
+    sizes = [item.end - item.start for item in ranges]
+    count = tasks(sizes, records.sparkSession.sparkContext.defaultParallelism)
+    return records if count == len(sizes) else records.coalesce(count)
+
+
+def tasks(sizes: list[int], parallelism: int) -> int:
+    """Returns how many tasks read ranges of these `sizes`: at most one for each, and enough for all cores if there is much to do.
+
+    Spark gives each task about as many ranges, whatever their sizes: so no task gets far more than is enough, even if it gets
+    the largest ones.
+    """
+    largest = sorted(sizes, reverse=True)
+    count = max(min(parallelism, math.ceil(sum(sizes) / _LITTLE)), math.ceil(sum(sizes) / _ENOUGH))
+    while count < len(sizes):
+        if sum(largest[: math.ceil(len(sizes) / count)]) <= 2 * _ENOUGH:
+            return count
+        count *= 2
+    return len(sizes)

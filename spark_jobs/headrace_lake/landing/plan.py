@@ -8,12 +8,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple, Protocol
 
+from headrace_common.record.contract import Reason, RecordFault
+
 from headrace_lake.dedup.index import IndexState
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import TopicPartition
 from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.tables.on_spark import Held
 
+REASONS: Final = tuple(str(reason) for reason in (*Reason, *RecordFault))
+"""The reasons for which a record goes to quarantine: those of the receivers, and the faults that this job finds."""
+OTHER: Final = "other"
+"""Stands for a reason that this version does not know."""
 OLDEST: Final = 86_400
 """Seconds that an age is counted as if it is higher."""
 

@@ -1,4 +1,6 @@
-"""Turns records into rows. Pure: frames in, frames out. Nothing that a producer can send makes these expressions throw.
+"""Turns records into rows, and counts rows while they are written. Pure: frames in, frames out.
+
+Nothing that a producer can send makes these expressions throw.
 
 Headers have a fixed order (`headrace_common.record.contract.HEADERS`). Each is read at its position and its key compared: half
 the cost of a search by name. Only a record with another order, or with foreign headers, is searched by name.
@@ -7,6 +9,8 @@ All expressions here have generated code (higher-order functions do not), so dec
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +28,7 @@ from headrace_common.record.contract import (
     RecordFault,
     Rule,
 )
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from headrace_lake.spark.jvm import selected
@@ -39,6 +43,10 @@ _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "
 _TEXT: Final = "if(json, string(value), null)"
 _CALENDAR: Final = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
 """The limits of other readers' calendars."""
+
+
+_ROOM: Final = 1 << 30
+"""Values for which a histogram has room; it takes memory only for those that it meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,24 @@ def rejects(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFram
     }  # fmt: skip
     rows = _kept(topics.quarantine, topics, landed_at, _REJECT_RULES, protocol="protocol", reject_id="id", own=own)
     return selected(frame, *rows)
+
+
+def keyed_counts(key: str) -> Column:
+    """Returns an aggregate that counts rows by `key` (SQL), a whole number below 2^53; rows where it is null do not count.
+
+    Pass its value to `counts`. An aggregate for each key would cost every row time for every key, and every task a copy of them
+    all. Spark's own `histogram_numeric` keeps a count for each value that it meets, and is exact as long as it has room for all.
+    A Kafka partition is read by one task, so no task holds more counts than it has partitions.
+    """
+    return sf.expr(f"to_json(histogram_numeric(double({key}), {_ROOM}))")
+
+
+def counts(value: str | None) -> Counter[int]:
+    """Returns key -> number of rows, from the value of `keyed_counts`."""
+    found: Counter[int] = Counter()
+    for entry in json.loads(value or "[]"):
+        found[int(entry["x"])] += int(entry["y"])
+    return found
 
 
 def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:

@@ -34,11 +34,6 @@ def root_cause(error: BaseException) -> str:
     return re.sub(r"^(?:[\w$]+\.)+(?=[A-Z])", "", line)[:_LONGEST]
 
 
-def unresolved(causes: str) -> bool:
-    """Returns whether the text of Java exceptions says that no name of a broker has an address."""
-    return "No resolvable bootstrap urls" in causes
-
-
 def no_time(causes: str) -> str | None:
     """Returns what the text of Java exceptions says of a record that no batch can read, which is not the innermost; else None."""
     found = _NO_TIME.search(causes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shlex
 import signal
 import tempfile
@@ -118,7 +117,6 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     if not submitted and (settings.master or _LOCAL).startswith("local"):
         for name, path in (("LAKE__PATH", settings.path), ("LAKE__CHECKPOINT", settings.checkpoint)):
             check_folder(name, location(path))
-        check_user()
     given = _given() if submitted else {}
     # a folder that is there: Spark would make `spark-warehouse` where it was started
     wanted = settings.spark if submitted else {"spark.sql.warehouse.dir": tempfile.gettempdir(), **settings.spark}
@@ -196,34 +194,17 @@ def _existing(path: str) -> Path | None:
     return folder
 
 
-def check_user() -> None:
-    """Raises `ConfigError` if this process's user has no name: Java's login, which Hadoop asks for, would say that it is null."""
-    try:
-        pwd.getpwuid(os.getuid())
-    except KeyError:
-        raise ConfigError(
-            f"user {os.getuid()} has no entry in /etc/passwd, and Spark needs one: the image has one for 185"
-        ) from None
-
-
-def remarks(spark: SparkSession, paths: Mapping[str, str]) -> list[str]:
-    """Returns warnings about the place where this job runs, one sentence each. `paths`: setting -> path."""
-    lake, storage = paths["LAKE__PATH"], Storage(spark)
+def remarks(spark: SparkSession, lake: str) -> list[str]:
+    """Returns warnings about the place of the `lake`, one sentence each. Blocks on storage."""
     weak = install(spark, lake)
     said = [weak] if weak else []
     own = str(cast("Any", spark)._jsc.hadoopConfiguration().get(LOCAL_FILES))
-    if own == _HADOOPS_LOCAL_FILES and storage.scheme(lake) == "file":
+    if own == _HADOOPS_LOCAL_FILES and Storage(spark).scheme(lake) == "file":
         said.append(
             f"LAKE__PATH ({lake}): commits cannot be hard links (that takes a local master, folders that have such links, and a"
             " JVM that compiles our class): a second driver could overwrite its commits, so run one at a time"
         )
-    if str(spark.sparkContext.master).startswith("local"):
-        return said
-    return said + [
-        f"{name} ({path}) is a local folder: every host of the cluster must see the same folder there"
-        for name, path in paths.items()
-        if storage.scheme(path) == "file"
-    ]
+    return said
 
 
 def session_options(given: Mapping[str, str], wanted: Mapping[str, str], master: str = "") -> dict[str, str]:

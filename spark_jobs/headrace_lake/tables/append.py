@@ -128,17 +128,16 @@ def append(
         tags = scala.toScalaMap({})
         if rows is None:
             actions = scala_list(session, actions_of(session, [txn]))
-        elif isinstance(rows, pa.Table) and _fits(rows, str(transaction.metadata().schemaString())):
+        elif isinstance(rows, pa.Table):
             actions = scala_list(session, actions_of(session, [txn, _added(session, path, rows)]))
         else:
-            frame = rows if isinstance(rows, DataFrame) else session.createDataFrame(rows).coalesce(1)
             java = cast("Any", session)._jsparkSession
             settings = {"txnAppId": app_id, "txnVersion": str(version), "userMetadata": token}
             options = java_class(session, f"{DELTA}.DeltaOptions")(
                 scala.toScalaMap(settings), java.sessionState().conf()
             )
             write = java_class(session, f"{DELTA}.commands.WriteIntoDelta")(
-                transaction.deltaLog(), mode, options, nothing, tags, cast("Any", frame)._jdf, none, none, False
+                transaction.deltaLog(), mode, options, nothing, tags, cast("Any", rows)._jdf, none, none, False
             )
             data = write.writeAndReturnCommitData(transaction, java, none, False)
             actions, tags = data.actions(), data.stringTags()
@@ -167,9 +166,3 @@ def _names(actions: Any) -> Iterator[str]:
     while each.hasNext():
         if (added := each.next().wrap().add()) is not None:
             yield added.path()
-
-
-def _fits(rows: pa.Table, schema: str) -> bool:
-    """Returns whether the table with this `schema` has the columns of `rows`. If not, Spark's own error tells more."""
-    there = {field["name"]: _KINDS.get(str(field["type"])) for field in json.loads(schema)["fields"]}
-    return all(there.get(column.name) == column.type for column in rows.schema)

@@ -10,6 +10,7 @@ Because Delta skips silently, the job reads the table's log after each write to 
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -20,7 +21,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from headrace_lake.spark.halt import HaltError, SupersededError
-from headrace_lake.tables.altered import unless_altered
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE, SCHEMAS
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.tables.properties import RETAINED_APP
@@ -30,6 +30,12 @@ REPLAYED: Final = 1 << 31
 """The batch number of a replay: the proof tells its transaction from those of batches."""
 _EPOCH_BITS: Final = 32
 _CLAIM_ATTEMPTS: Final = 10
+_COMMIT_ATTEMPTS: Final = 20
+_ALTERED: Final = re.compile(
+    r"(Metadata|Protocol)ChangedException|DELTA_(METADATA|PROTOCOL)_CHANGED"
+    r"|Concurrent(Append|Delete\w+)Exception|DELTA_CONCURRENT_(APPEND|DELETE)"
+)
+"""Delta's refusals because the table is being altered, or its files merged."""
 
 
 def transaction(epoch: int, batch: int) -> int:
@@ -161,6 +167,21 @@ def not_past(latest: int, version: int) -> None:
             f"another job has taken over: it claimed epoch {epoch_of(latest)} of the tables, this job holds epoch"
             f" {epoch_of(version)} and stops"
         )
+
+
+def unless_altered(commit: Callable[[], object]) -> None:
+    """Calls `commit`, again if properties, columns or protocol of the table changed meanwhile, or files that it has read were
+    merged: nothing was committed then.
+
+    Raises what `commit` raises for any other reason, and after a few attempts.
+    """
+    for left in reversed(range(_COMMIT_ATTEMPTS)):
+        try:
+            commit()
+            return
+        except (Py4JJavaError, PySparkException) as error:
+            if not left or _ALTERED.search(str(error)) is None:
+                raise
 
 
 def unless_overtaken(commit: Callable[[], object]) -> None:

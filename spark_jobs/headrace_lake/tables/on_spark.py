@@ -47,11 +47,8 @@ class Sums(NamedTuple):
     partition: int
     reason: str
     """Empty for `batches`."""
-    start: int
     end: int | None
     """None: unknown, of a topic that no longer exists."""
-    length: int
-    rows: int
     number: int
     """The last of `batches`; 0 of gaps."""
     time: int | None = None
@@ -116,21 +113,15 @@ class Tables:
         """Returns what `batches` and the accepted gaps cover, by partition. One query."""
         place = ("topic", "topic_id", "partition")
         nothing = sf.lit(None).cast("bigint")
-        offsets = (*place, "from", "to")
-        landed = live_rows(self.spark, self.path(BATCHES), (*offsets, "number", "landed_at"))
-        batches = landed.withColumn("time", sf.unix_millis("landed_at")).select(
-            *offsets, "number", "time", sf.lit("").alias("reason")
-        )
-        accepted = live_rows(self.spark, self.path(GAPS), (*offsets, "reason"))
-        accepted = accepted.select(*offsets, sf.lit(0).alias("number"), nothing.alias("time"), "reason")
+        landed = live_rows(self.spark, self.path(BATCHES), (*place, "from", "to", "number", "landed_at"))
+        time = sf.when(sf.col("from") < sf.col("to"), sf.unix_millis("landed_at")).alias("time")
+        batches = landed.select(*place, "to", "number", time, sf.lit("").alias("reason"))
+        accepted = live_rows(self.spark, self.path(GAPS), (*place, "to", "reason"))
+        accepted = accepted.select(*place, "to", sf.lit(0).alias("number"), nothing.alias("time"), "reason")
         counts = sf.col("to").isNotNull() | (sf.col("reason") == str(GapReason.RECREATED))
         rows = (
             batches.unionAll(accepted).where(counts).groupBy(*place, "reason")
-            .agg(
-                sf.min("from"), sf.max("to"), sf.sum(sf.col("to") - sf.col("from")), sf.count(sf.lit(1)), sf.max("number"),
-                sf.max(sf.when(sf.col("from") < sf.col("to"), sf.col("time"))),
-            )
-            .collect()
+            .agg(sf.max("to"), sf.max("number"), sf.max("time")).collect()
         )  # fmt: skip
         return [Sums(*row) for row in rows]
 

@@ -1,7 +1,7 @@
 """Compaction, retention, vacuum and clean-up of the log: beside landing, piece by piece, within a time budget.
 
 A piece never holds back a batch: Delta lets both commit, and one thread of a low priority runs them. A piece that sets a property
-of a table makes a batch commit once more (`altered`).
+of a table makes a batch commit once more (`fence.unless_altered`).
 
 No commit of maintenance carries our transaction identifier, and none changes a row: exactly once does not depend on them.
 Before each piece the job reads the tables' logs, and stops if another job has taken over. A superseded job that has not

@@ -6,7 +6,7 @@ from typing import Final
 
 from headrace_common.operations.metrics import Catalogue
 
-from headrace_lake.configuration.reasons import OTHER, REASONS
+from headrace_lake.landing.plan import OTHER, REASONS
 
 TASKS: Final = ("compact", "retain", "vacuum", "clean_log")
 """The tasks of maintenance; a label of metrics."""

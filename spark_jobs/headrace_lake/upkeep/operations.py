@@ -14,9 +14,8 @@ from headrace_common.operations.metrics import Catalogue
 from headrace_common.operations.settings import OpsSettings
 from typing_extensions import override
 
-from headrace_lake.configuration.reasons import OTHER
 from headrace_lake.landing.landing import BatchResult
-from headrace_lake.landing.plan import DedupStatus
+from headrace_lake.landing.plan import OTHER, DedupStatus
 from headrace_lake.upkeep.metrics import LakeMetrics
 
 STALLED: Final = 120.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -18,7 +17,6 @@ from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException
 
 from tests.contract.waiting import there
-from tests.lake.model.damage import DAMAGES, Damaged
 from tests.lake.model.job import SLACK, Run, World, eraser, replay
 from tests.lake.model.judge import Judge
 from tests.lake.model.lists import HORIZON, Place, place_of
@@ -27,7 +25,8 @@ from tests.lake.model.stage import Process, Stage
 from tests.lake.model.tables import Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Kafka, Record
 
-LAKE, COPY = "lake", "copy"
+LAKE = "lake"
+CHECKPOINT = "checkpoint"
 STEP = 0.05
 """Seconds that a step takes."""
 MOST_STEPS = 20_000
@@ -66,7 +65,6 @@ class History:
         self.halts: Counter[str] = Counter()
         self.ids = 0
         self.sent: list[Record] = []
-        self.backups: list[str] = []
         self.jobs: dict[str, Process] = {}
         self.erasers: list[Process] = []
         self.erased = 0
@@ -85,7 +83,7 @@ class History:
             self.kafka.make(QUARANTINE, self.chance.randint(1, 2))
             self.world.make_lake(LAKE)
             self.produce()
-            self.begin(LAKE)
+            self.begin()
             weights = [often * self.chance.choice((0, 1, 1, 5)) for often in ACTIONS.values()]
             weights[0] += 1
             for left in reversed(range(self.chance.randint(2, 14))):
@@ -94,9 +92,8 @@ class History:
                 action = self.chance.choices(list(ACTIONS), weights)[0]
                 self.say(action.__name__)
                 action(self)
-                lake = self.some_lake(self.whether)
-                if self.proven and self.whether.random() < 0.1 and not self.world.lost[lake]:
-                    self.prove(lake)
+                if self.proven and self.whether.random() < 0.1 and not self.world.lost:
+                    self.prove()
             self.end()
         rows = sum(len(table.rows) for table in self.disk.tables.values())
         return Result(self.failures, self.trace, self.stage.steps, rows, self.halts)
@@ -123,16 +120,15 @@ class History:
 
     # Jobs
 
-    def begin(self, lake: str, checkpoint: str = "") -> None:
-        name = checkpoint or f"{lake}-checkpoint"
-        self.jobs[name] = self.stage.start(name, lambda: self.supervise(lake, name))
+    def begin(self, checkpoint: str = CHECKPOINT) -> None:
+        self.jobs[checkpoint] = self.stage.start(checkpoint, lambda: self.supervise(checkpoint))
 
-    def supervise(self, lake: str, checkpoint: str) -> None:
+    def supervise(self, checkpoint: str) -> None:
         """Starts the job again, as its supervisor does, and does what its last words ask the operator to do."""
         accept_loss = False
         for _ in range(ATTEMPTS):
             try:
-                Run(self.world, lake, checkpoint, accept_loss=accept_loss, most=self.most).land()
+                Run(self.world, LAKE, checkpoint, accept_loss=accept_loss, most=self.most).land()
                 self.say(f"{checkpoint}: landed all")
                 return
             except KafkaAwayError:
@@ -142,7 +138,7 @@ class History:
                 accept_loss = True
             except SupersededError as error:
                 self.halted(checkpoint, error)
-                if checkpoint != f"{lake}-checkpoint":
+                if checkpoint != CHECKPOINT:
                     return
             except HaltError as error:
                 self.halted(checkpoint, error)
@@ -176,7 +172,7 @@ class History:
     def halted(self, checkpoint: str, error: HaltError) -> None:
         self.say(f"{checkpoint}: {error}")
         self.halts[" ".join(str(error).split()[:5])] += 1
-        if "were deleted or doubled" in str(error) or "was not committed" in str(error) or "too busy" in str(error):
+        if "was not committed" in str(error) or "too busy" in str(error):
             self.failures.append(f"{checkpoint} stopped: {error}")
 
     # What happens
@@ -205,13 +201,13 @@ class History:
                 self.sent.append(partition.records[-1])
         for job, process in list(self.jobs.items()):
             if process.dead and self.chance.random() < 0.7:
-                self.begin(COPY if job.startswith(COPY) else LAKE, job)
+                self.begin(job)
 
     def kill(self) -> None:
         name = self.chance.choice(list(self.jobs))
         self.stage.kill(self.jobs[name])
         self.pass_time(self.chance.choice((0, 0, 20)))
-        self.begin(COPY if name.startswith(COPY) else LAKE, name)
+        self.begin(name)
 
     def kill_often(self) -> None:
         for _ in range(self.chance.randint(2, 8)):
@@ -224,38 +220,9 @@ class History:
     def begin_another(self) -> None:
         """Another job on the same tables: with the same checkpoint, or with its own."""
         if self.chance.random() < 0.6:
-            self.stage.start("twin", lambda: self.supervise(LAKE, f"{LAKE}-checkpoint"))
+            self.stage.start("twin", lambda: self.supervise(CHECKPOINT))
         else:
-            self.begin(LAKE, f"other-{len(self.jobs)}")
-
-    def lose_checkpoint(self) -> None:
-        name = self.chance.choice(list(self.jobs))
-        self.stage.kill(self.jobs[name])
-        self.disk.remove(name)
-        self.begin(COPY if name.startswith(COPY) else LAKE, name)
-
-    def back_up(self) -> None:
-        """A copy of the checkpoint, file by file as they are now."""
-        self.backups.append(f"backup-{len(self.backups)}")
-        self.disk.copy(f"{LAKE}-checkpoint", self.backups[-1])
-
-    def restore(self) -> None:
-        if self.backups:
-            self.stage.kill(self.jobs[f"{LAKE}-checkpoint"])
-            self.disk.copy(self.chance.choice(self.backups), f"{LAKE}-checkpoint")
-            self.begin(LAKE)
-
-    def copy_lake(self) -> None:
-        """The lake, or both, are copied while the job stands still; a job goes on with the copy."""
-        if COPY + "-checkpoint" not in self.jobs:
-            self.stage.kill(self.jobs[f"{LAKE}-checkpoint"])
-            self.disk.copy(LAKE, COPY)
-            self.world.lost[COPY] = copy(self.world.lost[LAKE])
-            self.world.began |= {(COPY, version): at for (_, version), at in self.world.began.items()}
-            if self.chance.random() < 0.7:
-                self.disk.copy(f"{LAKE}-checkpoint", f"{COPY}-checkpoint")
-            self.begin(LAKE)
-            self.begin(COPY)
+            self.begin(f"other-{len(self.jobs)}")
 
     def kafka_away(self) -> None:
         self.kafka.away_until = self.stage.steps + self.chance.choice((5, 60))
@@ -264,52 +231,46 @@ class History:
         """Some rows are erased, or what earlier erasures have left; the one before may be killed."""
         if self.erasers and self.chance.random() < 0.3:
             self.stage.kill(self.chance.choice(self.erasers))
-        lake = self.some_lake()
-        rows = [row for name in (EVENTS_TABLE, QUARANTINE_TABLE) for row in self.disk.table(f"{lake}/{name}").rows]
+        rows = [row for name in (EVENTS_TABLE, QUARANTINE_TABLE) for row in self.disk.table(f"{LAKE}/{name}").rows]
         some = self.chance.sample(rows, min(len(rows), self.chance.choice((0, 1, 5, 5))))
-        self.erasers.append(self.start_eraser(lake, {place_of(row) for row in some}))
+        self.erasers.append(self.start_eraser({place_of(row) for row in some}))
 
-    def start_eraser(self, lake: str, wanted: set[Place]) -> Process:
+    def start_eraser(self, wanted: set[Place]) -> Process:
         def body() -> None:
-            eraser(self.world, lake, wanted).run()
+            eraser(self.world, LAKE, wanted).run()
             self.erased += 1
 
         return self.stage.start("eraser", lambda: self.once("eraser", body))
 
-    def some_lake(self, chance: Random | None = None) -> str:
-        return (chance or self.chance).choice(
-            [path for path in (LAKE, COPY) if f"{path}/{BATCHES}" in self.disk.tables]
-        )
-
     def replay(self) -> None:
         """What the tables lack lands again; mostly the job stands still before, and goes on afterwards."""
-        lake, stops = self.some_lake(), self.chance.random() < 0.8
+        stops = self.chance.random() < 0.8
         if self.chance.random() < 0.7:
-            self.lose_rows(lake)
+            self.lose_rows()
         if stops:
-            self.stage.kill(self.jobs[f"{lake}-checkpoint"])
+            self.stage.kill(self.jobs[CHECKPOINT])
         self.pass_time(self.chance.choice((0, 0, 20)))
-        self.command("replay", partial(replay, self.world, lake))
+        self.command("replay", partial(replay, self.world, LAKE))
         self.pass_time(self.chance.choice((0, 30, 100, 300)))
         if stops:
-            self.begin(lake)
+            self.begin()
 
     def command(self, name: str, body: Callable[[], object]) -> None:
         for process in self.commands:
             self.stage.kill(process)
         self.commands.append(self.stage.start(name, lambda: self.once(name, body)))
 
-    def lose_rows(self, lake: str) -> None:
+    def lose_rows(self) -> None:
         """Somebody deletes rows of batches."""
-        lines = self.disk.table(f"{lake}/{BATCHES}").rows
+        lines = self.disk.table(f"{LAKE}/{BATCHES}").rows
         for name in (EVENTS_TABLE, QUARANTINE_TABLE):
-            table = self.disk.tables.get(f"{lake}/{name}")
+            table = self.disk.tables.get(f"{LAKE}/{name}")
             for file, rows in list(table.files.items()) if table and self.chance.random() < 0.6 else ():
                 gone = [row for row in rows if self.chance.random() < 0.3 and any(covers(line, row) for line in lines)]
                 if gone:
                     rest = [row for row in rows if row not in gone]
                     table.begin().commit(rest, removed=[file], moves=True)  # type: ignore[union-attr]
-                    self.world.lost[lake].update((name, tuple(row[key] for key in KEY)) for row in gone)
+                    self.world.lost.update((name, tuple(row[key] for key in KEY)) for row in gone)
 
     def expire(self) -> None:
         """Kafka deletes what is old."""
@@ -332,22 +293,12 @@ class History:
         """The job's own clock goes wrong, or right again."""
         self.world.ahead = self.chance.choice((0, 0, 3_600, -3_600, 7_200, 2 * 365 * 86_400))
 
-    def prove(self, lake: str) -> None:
+    def prove(self) -> None:
         """The proof must hold now; but rows may be there that an erasure has listed which goes on, or did not end well."""
-        found = contradictions(self.disk, lake, self.world.clock)
+        found = contradictions(self.disk, LAKE, self.world.clock)
         if self.erased < len(self.erasers):
             found = [each for each in found if not each.startswith(OF_ERASING)]
-        self.failures += [f"{lake}: the proof: {each}" for each in found]
-
-    def damage(self, lake: str) -> None:
-        """The proof must not hold if somebody does one thing to the tables."""
-        damaged = Damaged(self.disk, lake, self.whether)
-        for act in self.whether.sample(DAMAGES, len(DAMAGES)):
-            if act(damaged):
-                if not contradictions(self.disk, damaged.lake, self.world.clock):
-                    self.failures.append(f"{lake}: the proof holds, though somebody {act.__name__.replace('_', ' ')}")
-                break
-        self.disk.remove(damaged.lake)
+        self.failures += [f"the proof: {each}" for each in found]
 
     # The end
 
@@ -362,30 +313,25 @@ class History:
             else:
                 self.world.orphans.pop()
         self.kafka.away_until = 0
-        lakes = [LAKE, COPY] if f"{COPY}/{BATCHES}" in self.disk.tables else [LAKE]
-        for lake in lakes:
-            self.say(f"the last run on {lake}")
-            self.last(self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint")))
-            if self.world.lost[lake]:
-                self.last(
-                    self.stage.start("replay", lambda lake=lake: self.once("replay", partial(self.last_replay, lake)))
-                )
-                self.last(self.stage.start(lake, lambda lake=lake: self.supervise(lake, f"{lake}-checkpoint")))
-            self.last(self.start_eraser(lake, set()))
-            judge = Judge(self.world, lake)
-            self.failures += judge.faults()
-            if self.proven and judge.whole():
-                self.prove(lake)
-                self.damage(lake)
+        self.say("the last run")
+        self.last(self.stage.start(LAKE, lambda: self.supervise(CHECKPOINT)))
+        if self.world.lost:
+            self.last(self.stage.start("replay", lambda: self.once("replay", self.last_replay)))
+            self.last(self.stage.start(LAKE, lambda: self.supervise(CHECKPOINT)))
+        self.last(self.start_eraser(set()))
+        judge = Judge(self.world, LAKE)
+        self.failures += judge.faults()
+        if self.proven and judge.whole():
+            self.prove()
 
-    def last_replay(self, lake: str) -> None:
+    def last_replay(self) -> None:
         """Notes what it leaves: the rows before the first line that it takes."""
-        lines = self.disk.table(f"{lake}/{BATCHES}").rows
-        first = replay(self.world, lake)
+        lines = self.disk.table(f"{LAKE}/{BATCHES}").rows
+        first = replay(self.world, LAKE)
         taken = [line for line in lines if first is not None and line["number"] >= first]
-        for name, place in self.world.lost[lake]:
+        for name, place in self.world.lost:
             if not any(covers(line, dict(zip(KEY, place, strict=True))) for line in taken):
-                self.world.left[lake].add((name, place))
+                self.world.left.add((name, place))
 
     def last(self, process: Process) -> None:
         """Nothing disturbs it."""
@@ -409,10 +355,6 @@ ACTIONS: dict[Callable[[History], None], int] = {
     History.kill_often: 4,
     History.freeze: 3,
     History.begin_another: 4,
-    History.lose_checkpoint: 2,
-    History.back_up: 2,
-    History.restore: 2,
-    History.copy_lake: 1,
     History.kafka_away: 2,
     History.erase: 6,
     History.expire: 2,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from datetime import UTC, datetime
 from functools import partial
@@ -20,13 +19,12 @@ from unittest import mock
 from headrace_lake.commands.erase import Erase, ErasureRequest
 from headrace_lake.commands.replay import go_back
 from headrace_lake.kafka import gaps, start, unlanded
-from headrace_lake.kafka.checkpoint import Range, of_epoch
+from headrace_lake.kafka.checkpoint import Range, ends, of_epoch, ranges
 from headrace_lake.kafka.claim import Claim
-from headrace_lake.kafka.epoch import Epoch
 from headrace_lake.kafka.source import TopicInfo, TopicPartition
 from headrace_lake.kafka.start import Position
 from headrace_lake.landing import landing
-from headrace_lake.landing.landing import BatchResult, Landing
+from headrace_lake.landing.landing import BatchResult, Epoch, Landing
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables import layout, transaction_log
@@ -71,11 +69,11 @@ class World:
         """Writes of JVMs whose driver is dead: they may be committed at any time, or never."""
         self.steps = 0
         self.retention_days = 0
-        self.began: dict[tuple[str, int], float] = {}
-        """(lake, transaction version) -> when a batch began first."""
-        self.lost: defaultdict[str, set[tuple[str, Any]]] = defaultdict(set)
-        """Lake -> (table, place) of rows that somebody deleted."""
-        self.left: defaultdict[str, set[tuple[str, Any]]] = defaultdict(set)
+        self.began: dict[int, float] = {}
+        """Transaction version -> when a batch began first."""
+        self.lost: set[tuple[str, Any]] = set()
+        """(table, place) of rows that somebody deleted."""
+        self.left: set[tuple[str, Any]] = set()
         """Those of them to which the last replay cannot go back."""
         self.beside: Callable[[Callable[[], None]], Process]
         """Begins what a job does besides landing: it ends with the job's process."""
@@ -181,7 +179,7 @@ class Run:
         self._most = most
         self._accept_loss = accept_loss
         self._root = checkpoint
-        self._checkpoint: Any = None
+        self._checkpoint = ""
         self._brokers: Any = world.brokers()
         self._guard = ClockGuard(IGNORED, IGNORED, world.now, lambda: world.clock)
         self._upkeep: Process | None = None
@@ -193,14 +191,14 @@ class Run:
         fence.epoch()
         claiming = Claim(self._tables, self._brokers, accept_loss=self._accept_loss, log=IGNORED)
         epoch, found = claiming.begin(fence, topics)
-        self._checkpoint = of_epoch(self._world.disk, self._root, epoch)  # type: ignore[arg-type]
+        self._checkpoint = of_epoch(self._tables.storage, self._root, epoch)
         known = Topics(EVENTS, QUARANTINE, {name: topic.id for name, topic in topics.items()})
         try:
             execution = OnLists(self._tables, fence, known, self._ids(found, topics))
         except DataLossError as error:
             raise HaltError("Spark: data were lost") from error
         job = Landing(
-            Epoch(epoch, known, fence, found, IGNORED), checkpoint=self._checkpoint, brokers=self._brokers,
+            Epoch(epoch, known, fence, found, IGNORED), ranges=self._ranges, brokers=self._brokers,
             execution=execution, stopping=lambda: False, on_landed=partial(self._landed, epoch),
         )  # fmt: skip
         try:
@@ -244,30 +242,33 @@ class Run:
         for batch in itertools.count():
             if not self._plan(batch):
                 return
-            self._world.began.setdefault((self._lake, transaction(epoch, batch)), self._world.clock)
-            job(self._world.records(self._checkpoint.ranges(batch), ids), batch)
+            self._world.began.setdefault(transaction(epoch, batch), self._world.clock)
+            job(self._world.records(self._ranges(batch), ids), batch)
             self._write(f"commits/{batch}", "{}")
 
+    def _ranges(self, batch: int) -> list[Range]:
+        return ranges(self._tables.storage, self._checkpoint, batch)
+
     def _write(self, name: str, text: str) -> None:
-        self._world.disk.write(f"{self._checkpoint.path}/{name}", text)
+        self._world.disk.write(f"{self._checkpoint}/{name}", text)
 
     def _first(self, name: str, number: int) -> int:
         return int(self._brokers.offsets([(name, number)], earliest=True)[name, number])
 
     def _plan(self, batch: int) -> bool:
         """Writes the offsets of the next batch; False if there is nothing new."""
-        begins = self._checkpoint._ends(batch - 1)
-        ends: dict[str, dict[str, int]] = {}
+        begins = ends(self._tables.storage, self._checkpoint, batch - 1)
+        planned: dict[str, dict[str, int]] = {}
         for name in (EVENTS, QUARANTINE):
             pairs = [(name, number) for number in range(self._brokers.topics((name,))[name].partitions)]
             for (_, number), end in self._brokers.offsets(pairs, earliest=False).items():
                 began = begins.get((name, number), 0)
                 if end < began:
                     raise DataLossError(message=f"{name}: some data may have been lost")
-                ends.setdefault(name, {})[str(number)] = min(end, began + self._most)
+                planned.setdefault(name, {})[str(number)] = min(end, began + self._most)
         moved = any(
-            end > begins.get((name, int(number)), 0) for name, each in ends.items() for number, end in each.items()
+            end > begins.get((name, int(number)), 0) for name, each in planned.items() for number, end in each.items()
         )
         if moved:
-            self._write(f"offsets/{batch}", f"v1\n{{}}\n{json.dumps(ends)}")
+            self._write(f"offsets/{batch}", f"v1\n{{}}\n{json.dumps(planned)}")
         return moved

@@ -37,15 +37,14 @@ class Judge:
     def __init__(self, world: World, lake: str) -> None:
         disk = world.disk
         self.kafka = world.kafka
-        self.lake = lake
         self.days = world.retention_days
-        self.began = {version: at for (path, version), at in world.began.items() if path == lake}
+        self.began = world.began
         self.batches, self.gaps = (disk.table(f"{lake}/{name}").rows for name in (BATCHES, GAPS))
         self.tables = {name: disk.table(f"{lake}/{name}") for name in COVERED}
         self.landed = {name: {place_of(row): row for row in table.landed()} for name, table in self.tables.items()}
         """All that transactions of the job have brought."""
         self.there = {name: {place_of(row) for row in table.rows} for name, table in self.tables.items()}
-        self.lost, self.left = world.lost[lake], world.left[lake]
+        self.lost, self.left = world.lost, world.left
         erasures = disk.tables.get(f"{lake}/{ERASURES}")
         self.erased: Rows = [row for row in erasures.landed(ERASED_APP) if row["offsets"]] if erasures else []
         self.listed = [
@@ -95,7 +94,7 @@ class Judge:
                 rows = by_place.get((topic.id, number), [])
                 end = max((row["to"] for row in rows), default=partition.start)
                 self.holds(end == partition.end, f"{name}/{number}: landed to {end} of {partition.end}")
-        return [f"{self.lake}: {fault}" for fault in self.found]
+        return self.found
 
     def whole(self) -> bool:
         """Whether all is there again, or listed as erased, that somebody has deleted."""

@@ -181,11 +181,10 @@ class Lists:
 
 def _summed(rows: Rows) -> tuple[Any, ...]:
     """The rest of `Sums`."""
-    lengths = [row["to"] - row["from"] for row in rows if row["to"] is not None]
     times = [int(row["landed_at"].timestamp() * 1000) for row in rows if "batch" in row and row["from"] < row["to"]]
     end = max((row["to"] for row in rows if row["to"] is not None), default=None)
     last = max(row.get("number") or 0 for row in rows)
-    return min(row["from"] for row in rows), end, sum(lengths), len(rows), last, max(times, default=None)
+    return end, last, max(times, default=None)
 
 
 def held_in(there: Mapping[Place, datetime]) -> dict[tuple[str, int], Held]:

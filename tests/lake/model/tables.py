@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -46,11 +45,6 @@ class Table:
     files: dict[str, Rows] = field(default_factory=dict)
     stored: dict[str, Rows] = field(default_factory=dict)
     """The files that were ever written."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Table:
-        return Table(
-            self.id, self.now, list(self.commits), list(self.changes), dict(self.files), dict(self.stored),
-        )  # fmt: skip
 
     @property
     def rows(self) -> Rows:
@@ -144,19 +138,6 @@ class Disk:
 
     def table(self, path: str) -> Table:
         return self.tables[path]
-
-    def copy(self, source: str, target: str) -> None:
-        """Copies all tables, or all files, below `source`."""
-        for path in [path for path in self.tables if path.startswith(f"{source}/")]:
-            self.tables[target + path.removeprefix(source)] = copy.deepcopy(self.tables[path])
-        self.remove(target, tables=False)
-        for path in [path for path in self.files if path.startswith(f"{source}/")]:
-            self.files[target + path.removeprefix(source)] = self.files[path]
-
-    def remove(self, folder: str, *, tables: bool = True) -> None:
-        self.files = {path: text for path, text in self.files.items() if not path.startswith(f"{folder}/")}
-        if tables:
-            self.tables = {path: table for path, table in self.tables.items() if not path.startswith(f"{folder}/")}
 
     # What the product calls
 
