@@ -297,6 +297,7 @@ class World:
                 functools.partial(WatchedScheduler, self.oracle.passed_over, cpu=self.loop.time),
             ),
             (topics, "describe", self.broker.describe),
+            (owner, "describe", self.broker.describe),
             (producer, "make_client", self.broker.make_client),
             (sockets, "bound_socket", self.network.bound),
             (Stoppable, "__hash__", numbered),  # a set of them has the same order each time

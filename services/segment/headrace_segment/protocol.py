@@ -30,7 +30,7 @@ def build(runtime: Runtime[SegmentSettings]) -> Parts:
         return SegmentSession(peer, settings.limits, settings.segment)
 
     owner = Owner(runtime, metrics)
-    return Parts(stream_listeners(runtime, PORT, session), owner, owner, (settings.kafka.segments_topic,))
+    return Parts(stream_listeners(runtime, PORT, session), owner, owner)
 
 
 def topics(kafka: KafkaSettings, wanted: TopicSettings) -> list[TopicPlan]:

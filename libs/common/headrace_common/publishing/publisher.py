@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
-from headrace_common.kafka.client import Topic
 from headrace_common.kafka.producer import FIRST_PAUSE, Producer
 from headrace_common.operations.certificates import kafka_key_pair
 from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
@@ -72,14 +70,8 @@ class Publisher:
         self._rotation = 0
         self._silent_since = self._loop.time()
 
-    @property
-    def own_topics(self) -> Mapping[str, Topic]:
-        """The service's own topics by name, as Kafka described them last. Empty before `start` has returned."""
-        return self._topics.own
-
-    async def start(self, topics: Sequence[str] = ()) -> None:
-        """Waits, without limit, until Kafka answers and the topics exist, including the service's own `topics`."""
-        self._topics.required = topics
+    async def start(self) -> None:
+        """Waits, without limit, until Kafka answers and the topics exist."""
         await self._first_answer()
         for partition in range(self._topics.events.partitions):
             pump = Pump(

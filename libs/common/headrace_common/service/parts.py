@@ -58,5 +58,3 @@ class Parts:
     listeners: Sequence[Endpoint]
     own: OwnParts | None = None
     backend: Backend = NO_BACKEND
-    topics: Sequence[str] = ()
-    """Topics that must exist before the service is ready, besides the events and quarantine topics."""

@@ -144,7 +144,7 @@ class Service(Health, Generic[S]):
         return tasks.problem
 
     async def _start(self) -> None:
-        await self._publisher.start(self._parts.topics)
+        await self._publisher.start()
         if self._own is not None:
             self._own_started = True
             await self._own.start()

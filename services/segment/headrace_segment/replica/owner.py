@@ -24,6 +24,7 @@ from headrace_common.kafka.client import Topic, client_arguments, describe, expl
 from headrace_common.kafka.producer import LOST_US, Producer
 from headrace_common.kafka.record_batch import UNLIMITED, BatchBuilder
 from headrace_common.operations.errors import DeliveryError, HeadraceError
+from headrace_common.publishing.topics import tell_weak
 from headrace_common.record.encoding import encode, field
 from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Backend, Caller, Question
@@ -108,14 +109,18 @@ class Owner(Backend, OwnParts):
 
     async def _usable(self) -> Topic:
         """Returns the segments topic, once it has the settings that it needs."""
-        topic = self._runtime.receiver.publisher.own_topics[self._where.topic]  # the publisher has asked just now
         needed = needed_bytes(self._runtime.settings.limits.frame_bytes, self._section.name_bytes)
-        while found := problems(topic, needed):
-            self._stopped("; ".join(found))
-            await asyncio.sleep(PAUSE)
-            with contextlib.suppress(DeliveryError):
+        while True:
+            try:
                 _, _, topic = await describe(self._kafka, (self._where.topic,))
-        return topic
+            except DeliveryError as error:
+                self._stopped(str(error))
+            else:
+                tell_weak([topic], self._runtime.metrics, self._runtime.log)
+                if not (found := problems(topic, needed)):
+                    return topic
+                self._stopped("; ".join(found))
+            await asyncio.sleep(PAUSE)
 
     @override
     async def stop(self) -> None:
