@@ -139,12 +139,6 @@ class TodayClient(Connection):
         assert isinstance(answer, today.AppendSetup), answer
         return int(answer.level)
 
-    async def append(self, level: int, *data: bytes, writer: bytes) -> Any:
-        answer = await self.ask(speaking_today.append(level, *data, writer=writer))
-        assert isinstance(answer, today.DataAppended), answer
-        assert answer.level == level
-        return answer
-
     async def content(self, segment: str, offset: int = 0) -> bytes:
         """All of it, to its tail."""
         pieces = []

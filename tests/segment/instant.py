@@ -10,17 +10,8 @@ from typing import Any
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession, Caller, Peer, Ticket
+from headrace_segment import questions as ask
 from headrace_segment.appending import Appending
-from headrace_segment.questions import (
-    AppendBlock,
-    BytesRead,
-    CreateSegment,
-    DescribeSegment,
-    OpenSession,
-    Refusal,
-    Refused,
-    RepliesLeft,
-)
 from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.settings import SegmentSection
 from headrace_segment.store import records
@@ -102,19 +93,19 @@ class InstantStore:
 
     def answer(self, question: Any, caller: Hears | None = None) -> object:
         caller = caller or self.caller
-        if isinstance(question, RepliesLeft):
+        if isinstance(question, ask.RepliesLeft):
             return None
-        if isinstance(question, OpenSession | AppendBlock | CreateSegment):
+        if isinstance(question, ask.OpenSession | ask.AppendBlock | ask.CreateSegment):
             self.appending.ask(question, caller)
             self.settle()
             return caller.answer
         there = self.fold.segments.get(question.segment)
         if there is None:
-            return Refused(Refusal.NO_SEGMENT)
-        if isinstance(question, DescribeSegment):
+            return ask.Refused(ask.Refusal.NO_SEGMENT)
+        if isinstance(question, ask.DescribeSegment):
             return there
         data = self.content(question.segment, min(question.offset, there.length), question.length)
-        return BytesRead(data, at_tail=question.offset + len(data) >= there.length)
+        return ask.BytesRead(data, at_tail=question.offset + len(data) >= there.length)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from headrace_segment.wire.codes import HEADER, Kind
+from headrace_segment.wire.codes import Kind
 from headrace_segment.wire.codes import message as raw
 from headrace_segment.wire.original import (
     MESSAGES,
@@ -87,4 +87,4 @@ def over_the_end(offset: int, before: bytes, split: bytes, at: int, writer: byte
     return begin(offset, len(first), writer) + first + end(offset + length, length, writer) + part(2, split[at:])
 
 
-__all__ = ["HEADER", "raw"]
+__all__ = ["raw"]

@@ -7,18 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from headrace_segment import questions as ask
 from headrace_segment.appending import Appending, Asks
-from headrace_segment.questions import (
-    AppendBlock,
-    Appended,
-    Created,
-    CreateSegment,
-    Opened,
-    OpenSession,
-    OutcomeUnknown,
-    Refusal,
-    Refused,
-)
 from headrace_segment.replica.reading import Gathering
 from headrace_segment.store import fold as folds
 from headrace_segment.store.fold import Fold
@@ -68,18 +58,18 @@ class Bench(InstantStore):
         name, writer, caller = NAMES[name_at], (W, V)[writer_at], self.callers[odd == 5]
         question: Asks
         if what < 4:
-            question = CreateSegment(1, name)
+            question = ask.CreateSegment(1, name)
         elif what < 8:
-            question = OpenSession(1, name, writer, Numbering(writer_at))
+            question = ask.OpenSession(1, name, writer, Numbering(writer_at))
         else:
             before, size = self.levels.get((name, writer, caller), 0), size + 1
             after = before + size * (1 + writer_at)
-            question = AppendBlock(1, name, Block(writer, before, after, bytes([after % 256]) * size))
+            question = ask.AppendBlock(1, name, Block(writer, before, after, bytes([after % 256]) * size))
             self.levels[name, writer, caller] = after  # the next block does not wait for this one
         self.appending.ask(question, caller)
-        if what == 20 or isinstance(question, OpenSession):
+        if what == 20 or isinstance(question, ask.OpenSession):
             self.settle()
-        if isinstance(question, OpenSession) and isinstance(caller.answer, Opened):
+        if isinstance(question, ask.OpenSession) and isinstance(caller.answer, ask.Opened):
             there = self.model.segments[name].levels
             assert caller.answer.level == there.get(writer, question.numbering.first)
             self.levels[name, writer, caller] = caller.answer.level
@@ -165,57 +155,57 @@ def asked(store: InstantStore, question: Any, caller: Hears | None = None) -> An
     return caller.answer
 
 
-def block(before: int, data: bytes) -> AppendBlock:
-    return AppendBlock(1, "a", Block(W, before, before + len(data), data))
+def block(before: int, data: bytes) -> ask.AppendBlock:
+    return ask.AppendBlock(1, "a", Block(W, before, before + len(data), data))
 
 
 def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> None:
     store, old, new = InstantStore(), Hears("old"), Hears("new")
-    assert asked(store, OpenSession(1, "a", W, Numbering.BYTES), old) == Opened(0)
+    assert asked(store, ask.OpenSession(1, "a", W, Numbering.BYTES), old) == ask.Opened(0)
     store.appending.ask(block(0, b"one"), old)  # before the other one: it is stored
-    store.appending.ask(OpenSession(2, "a", W, Numbering.BYTES), new)
+    store.appending.ask(ask.OpenSession(2, "a", W, Numbering.BYTES), new)
     store.appending.ask(block(3, b"two"), old)
     store.settle()
-    assert old.takes()[1:] == ["taken_over", (1, Appended(3, 3)), (1, Refused(Refusal.SESSION))]
-    assert new.answer == Opened(3)
+    assert old.takes()[1:] == ["taken_over", (1, ask.Appended(3, 3)), (1, ask.Refused(ask.Refusal.SESSION))]
+    assert new.answer == ask.Opened(3)
     assert store.content("a") == b"one"
 
 
 def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim() -> None:
     """A former owner that does not know of the new one yet could tell a level that is too low."""
     store = InstantStore()
-    assert asked(store, OpenSession(1, "a", W, Numbering.EVENTS)) == Refused(Refusal.NO_SEGMENT)
-    assert asked(store, CreateSegment(1, "a")) == Created()
-    assert asked(store, CreateSegment(1, "a")) == Refused(Refusal.EXISTS)
-    assert asked(store, OpenSession(1, "a", W, Numbering.EVENTS)).level == Numbering.EVENTS.first
+    assert asked(store, ask.OpenSession(1, "a", W, Numbering.EVENTS)) == ask.Refused(ask.Refusal.NO_SEGMENT)
+    assert asked(store, ask.CreateSegment(1, "a")) == ask.Created()
+    assert asked(store, ask.CreateSegment(1, "a")) == ask.Refused(ask.Refusal.EXISTS)
+    assert asked(store, ask.OpenSession(1, "a", W, Numbering.EVENTS)).level == Numbering.EVENTS.first
     assert [type(record) for _, record in store.log] == [Claim, Claim, Create, Claim, Claim]
 
 
 def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
     store, caller, other = InstantStore(), Hears(), Hears()
-    asked(store, OpenSession(1, "a", W, Numbering.BYTES), caller)
+    asked(store, ask.OpenSession(1, "a", W, Numbering.BYTES), caller)
     caller.takes()
     appending = store.appending
 
     def begin() -> None:
         appending.ask(block(0, b"x"), caller)
         assert appending.fill(lambda key, value: True)
-        appending.ask(CreateSegment(2, "b"), other)
+        appending.ask(ask.CreateSegment(2, "b"), other)
 
     begin()
     assert other.heard == []
     assert appending.stored(1) == [("a", 0, Block(W, 0, 1, b"x"))]
-    assert caller.takes() == [(1, Appended(1, 1))]
+    assert caller.takes() == [(1, ask.Appended(1, 1))]
     appending.lost("producer")
-    assert other.takes() == ["producer", (2, OutcomeUnknown())]
+    assert other.takes() == ["producer", (2, ask.OutcomeUnknown())]
     caller.takes()
     assert not appending
-    asked(store, OpenSession(1, "a", W, Numbering.BYTES), caller)
+    asked(store, ask.OpenSession(1, "a", W, Numbering.BYTES), caller)
     caller.takes()
     appending.ask(block(1, b"y"), caller)
-    appending.ask(CreateSegment(2, "c"), caller)
+    appending.ask(ask.CreateSegment(2, "c"), caller)
     appending.ended(caller)
-    assert caller.takes() == [(1, OutcomeUnknown()), (2, OutcomeUnknown())]
+    assert caller.takes() == [(1, ask.OutcomeUnknown()), (2, ask.OutcomeUnknown())]
     assert not appending.holds("a", W)
     store.settle()
     assert (store.fold.segments["a"].length, [*store.fold.segments]) == (1, ["a", "c"])
@@ -224,13 +214,13 @@ def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
 def test_limits_of_segments_and_writers() -> None:
     store = InstantStore()
     store.appending = Appending(store.fold, 1, 1)
-    asked(store, CreateSegment(1, "a"))
-    asked(store, OpenSession(1, "a", W, Numbering.BYTES))
+    asked(store, ask.CreateSegment(1, "a"))
+    asked(store, ask.OpenSession(1, "a", W, Numbering.BYTES))
     asked(store, block(0, b"x"))
-    assert asked(store, OpenSession(1, "a", V, Numbering.BYTES)) == Refused(Refusal.WRITERS)
+    assert asked(store, ask.OpenSession(1, "a", V, Numbering.BYTES)) == ask.Refused(ask.Refusal.WRITERS)
     assert not store.appending.holds("a", V)
-    for question in (CreateSegment(1, "b"), OpenSession(1, "b", W, Numbering.BYTES)):
-        assert asked(store, question) == Refused(Refusal.SEGMENTS)
+    for question in (ask.CreateSegment(1, "b"), ask.OpenSession(1, "b", W, Numbering.BYTES)):
+        assert asked(store, question) == ask.Refused(ask.Refusal.SEGMENTS)
 
 
 # What is too old

@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
-from headrace_segment.questions import (
-    AppendBlock,
-    BytesRead,
-    OpenSession,
-    OutcomeUnknown,
-    ReadBytes,
-    Refusal,
-    Refused,
-    RepliesLeft,
-)
+from headrace_segment import questions as ask
 from headrace_segment.session.conversation import READS
 from headrace_segment.store import records
 from headrace_segment.wire.original import (
@@ -70,7 +61,7 @@ def test_what_ends_the_conversation(data: bytes, words: str) -> None:
 
 
 def test_a_read_of_what_is_gone_hears_where_the_segment_begins() -> None:
-    driven = Driven(answer=lambda question: Refused(Refusal.TRUNCATED, 7))
+    driven = Driven(answer=lambda question: ask.Refused(ask.Refusal.TRUNCATED, 7))
     assert driven.hear(read()) == replies(SegmentIsTruncated("a", 7))
 
 
@@ -94,7 +85,7 @@ def test_a_block_is_asked_for_only_when_its_events_are_stored_and_acknowledged_w
     assert len(slow.frames) == 2
     assert slow.store() == b""
     (question,) = slow.questions
-    assert isinstance(question, AppendBlock)
+    assert isinstance(question, ask.AppendBlock)
     assert question.block == records.Block(W1, 0, 13, HELLO)
     assert slow.store() == b""
     assert slow.answer() == level(13)
@@ -127,12 +118,12 @@ def test_what_comes_before_the_level_is_known_waits() -> None:
     assert not slow.frames
     assert slow.session.status().waiting_bytes > len(HELLO)
     assert slow.session.status().partial_bytes == 0  # no time limit of the client runs on it
-    assert [type(each) for each in slow.questions] == [OpenSession, OpenSession]
+    assert [type(each) for each in slow.questions] == [ask.OpenSession, ask.OpenSession]
     assert slow.answer() == replies(AppendSetup("a", W1, 0))
     assert slow.answer() == replies(AppendSetup("b", W2, 0))
     assert not slow.questions
     slow.store()
-    assert [type(each) for each in slow.questions] == [AppendBlock, ReadBytes]
+    assert [type(each) for each in slow.questions] == [ask.AppendBlock, ask.ReadBytes]
 
 
 def test_a_second_setup_waits_for_the_blocks_before_it() -> None:
@@ -150,23 +141,21 @@ def test_no_read_waits_for_one_of_another_segment_or_keeps_other_requests_waitin
     slow.hear(*[read(f"s-{number}", length=1 << 20) for number in range(1000)])
     assert len(slow.questions) == 1000
     slow.hear(setup())
-    assert isinstance(slow.questions[-1], OpenSession)
+    assert isinstance(slow.questions[-1], ask.OpenSession)
 
 
 def test_the_service_hears_when_a_reply_with_bytes_has_left() -> None:
-    slow = Slow()
-    slow.hear(setup())
-    slow.answer()
+    slow = begun()
     slow.hear(block(0, HELLO))
     slow.store()
     slow.answer()
     assert slow.hear(read()) == b""
-    slow.session.answered(slow.questions.popleft().ticket, BytesRead(HELLO, at_tail=False))
+    slow.session.answered(slow.questions.popleft().ticket, ask.BytesRead(HELLO, at_tail=False))
     assert slow.session.outgoing() == replies(SegmentRead("a", 0, 0, HELLO))
     assert not list(slow.session.questions())
     assert slow.session.outgoing() == b""
     (left,) = slow.session.questions()
-    assert (left, left.size) == (RepliesLeft(left.ticket), 0)
+    assert (left, left.size) == (ask.RepliesLeft(left.ticket), 0)
     slow.session.answered(left.ticket, None)
 
 
@@ -190,7 +179,7 @@ def test_after_a_loss_nothing_more_is_asked_for() -> None:
     slow = begun()
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.store()
-    slow.session.answered(slow.questions.popleft().ticket, OutcomeUnknown())
+    slow.session.answered(slow.questions.popleft().ticket, ask.OutcomeUnknown())
     assert slow.store() == b""
     assert not slow.questions
 
@@ -200,7 +189,7 @@ def test_many_refusals_end_a_conversation_once() -> None:
     slow.hear(block(0, HELLO), block(13, WORLD))
     slow.store()
     slow.store()
-    slow.driven.store.answer(OpenSession(1, "a", W1, records.Numbering.BYTES), Hears())
+    slow.driven.store.answer(ask.OpenSession(1, "a", W1, records.Numbering.BYTES), Hears())
     with pytest.raises(ProtocolError):
         slow.answer()
     assert slow.answer() == b""
