@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import http.server
 import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from headrace_cli.operating import exposition
 from headrace_cli.operating.exposition import Scrape, Scraper, parts_of
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -48,7 +48,7 @@ def test_every_metric_that_it_reads_exists() -> None:
 
 
 @pytest.fixture
-def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
+async def part() -> AsyncIterator[tuple[str, dict[str, tuple[int, str]]]]:
     """A part's address, and what it answers."""
     metrics = ReceiverMetrics()
     metrics.connections.set(5)
@@ -57,31 +57,22 @@ def part() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
         "/readyz": (200, "ok\n"),
     }
 
-    class Part(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, text = answers.get(self.path, (404, ""))
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(text.encode())
+    async def answer(request: web.Request) -> web.Response:
+        status, text = answers.get(request.path, (404, ""))
+        return web.Response(status=status, text=text)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Part) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", answers
-        server.shutdown()
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    async with TestServer(application) as server:
+        yield f"http://127.0.0.1:{server.port}", answers
 
 
-def asked(*parts: tuple[str, str]) -> list[Scrape]:
-    async def look() -> list[Scrape]:
-        scraper = Scraper()
-        try:
-            return await scraper.look(parts)
-        finally:
-            await scraper.close()
-
-    return asyncio.run(look())
+async def asked(*parts: tuple[str, str]) -> list[Scrape]:
+    scraper = Scraper()
+    try:
+        return await scraper.look(parts)
+    finally:
+        await scraper.close()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +85,7 @@ def asked(*parts: tuple[str, str]) -> list[Scrape]:
         ({"/metrics": (200, "other 1\n")}, True, ""),
     ],
 )
-def test_what_a_part_answers_is_told(
+async def test_what_a_part_answers_is_told(
     part: tuple[str, dict[str, tuple[int, str]]],
     answers: dict[str, tuple[int, str]],
     ready: bool,
@@ -104,7 +95,7 @@ def test_what_a_part_answers_is_told(
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # it stands between them, and is not asked
     monkeypatch.setenv("no_proxy", "")
     part[1].update(answers)
-    found, nowhere = asked(("courier", part[0]), ("courier", f"{part[0]}/p\u00e4d"))
+    found, nowhere = await asked(("courier", part[0]), ("courier", f"{part[0]}/p\u00e4d"))
     assert nowhere.problem
     assert (found.service, found.ready) == ("courier", ready)
     assert answers or found.total("headrace_connections") == 5
@@ -113,10 +104,12 @@ def test_what_a_part_answers_is_told(
     assert bool(said) is bool(problems)
 
 
-def test_one_that_hangs_is_told(part: tuple[str, dict[str, tuple[int, str]]], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_hangs_is_told(
+    part: tuple[str, dict[str, tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(exposition, "SECONDS", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        hangs, found = asked(("forward", f"http://127.0.0.1:{silent.getsockname()[1]}"), ("courier", part[0]))
+        hangs, found = await asked(("forward", f"http://127.0.0.1:{silent.getsockname()[1]}"), ("courier", part[0]))
     assert (hangs.problem, found.problem) == ("does not answer in time", "")
 
 
