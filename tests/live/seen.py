@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace_cli.operating.exposition import Scrape
 from headrace_live.looks import KafkaLook, Look, PartitionLook, TablesLook
 
@@ -67,3 +69,8 @@ def kafka(
 
 def look(at: float, *scrapes: Scrape, kafka: KafkaLook | None = None, tables: TablesLook | None = None) -> Look:
     return Look(at, UNIX + at, scrapes, kafka, tables)
+
+
+async def no_parts() -> Sequence[tuple[str, str]]:
+    """In place of what finds the parts."""
+    return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -15,7 +15,7 @@ from headrace_live.looks import Look, TablesLook
 from headrace_live.server import LiveServer, allowed_names
 from headrace_live.service import LiveService
 
-from tests.live.seen import UNIX, kafka, lake, receiver
+from tests.live.seen import UNIX, kafka, lake, no_parts, receiver
 
 pytestmark = [pytest.mark.requires("chromium"), pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -24,10 +24,6 @@ OPTIONS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1440,900"),
     *("--virtual-time-budget=3000", "--dump-dom"),
 )
-
-
-async def no_parts() -> Sequence[tuple[str, str]]:
-    return ()
 
 
 class Scene:
@@ -46,9 +42,9 @@ class Scene:
         look = Look(self.at, time.time(), moved, kafka(stored, problem=down, landed=stored), tables)
         self.service.figures = self.service._model.add(look)
 
-    async def drawn(self, path: str = "") -> str:
+    async def drawn(self) -> str:
         """Returns the document that Chromium has made of a page after three seconds of its own time."""
-        command = ("chromium", *OPTIONS, self.url + path)
+        command = ("chromium", *OPTIONS, self.url)
         pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.DEVNULL}
         process = await asyncio.create_subprocess_exec(*command, **pipes)  # type: ignore[arg-type]
         return (await process.communicate())[0].decode()

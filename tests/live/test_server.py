@@ -20,14 +20,10 @@ from typer.testing import CliRunner
 
 from tests.contract.waiting import until
 from tests.lake.test_query import make
-from tests.live.seen import look, receiver
+from tests.live.seen import look, no_parts, receiver
 
 Client = TestClient[web.Request, web.Application]
 STATIC = Path(package.__file__).parent / "static"
-
-
-async def no_parts() -> Sequence[tuple[str, str]]:
-    return ()
 
 
 @pytest.fixture
