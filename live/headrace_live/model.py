@@ -166,16 +166,14 @@ class Model:
         if not answering:
             return Lake(replicas)
 
-        def fresh(share: str) -> float | None:
-            values = [scrape.values.get("headrace_lake_freshness_last_seconds", {}) for scrape in answering]
-            return max((found[key] for found in values if (key := (("quantile", share),)) in found), default=None)
-
+        pairs = _pairs(self._earlier(look, LAKE_WINDOW), answering)
+        fresh = between(pairs, "headrace_lake_freshness_seconds")
         last = max((scrape.total("headrace_lake_last_landed_timestamp_seconds") for scrape in answering), default=0)
         return Lake(
             replicas,
-            landed=rate(_pairs(self._earlier(look, LAKE_WINDOW), answering), "headrace_lake_records_total"),
-            p50=fresh("0.5"),
-            p95=fresh("0.95"),
+            landed=rate(pairs, "headrace_lake_records_total"),
+            p50=quantile(fresh, 0.5),
+            p95=quantile(fresh, 0.95),
             quarantined=int(sum(scrape.total("headrace_lake_quarantined_total") for scrape in answering)),
             ago=max(0.0, look.time - last) if last else None,
             files=int(sum(scrape.total("headrace_lake_files") for scrape in answering)),

@@ -52,7 +52,7 @@ def test_many_small_batches_leave_few_files(runs: Runs, monkeypatch: pytest.Monk
         ends[TopicPartition(topic, partition)] = offset + 1
     committed = runs.admin(lambda client: client.list_consumer_group_offsets(group))
     assert {at: each.offset for at, each in committed.items()} == ends
-    assert value(runs.metrics, "group_commit_failures_total") == 0
+    assert value(runs.metrics, "group_failures_total") == 0
 
     assert value(runs.metrics, "freshness_seconds_count") == len(runs.sent.events)
 

@@ -55,7 +55,9 @@ def lake(at: float, records: float = 0, *, last: float = UNIX, ready: bool = Tru
     values: dict[str, Labelled] = {
         "headrace_lake_records_total": {(): records},
         "headrace_lake_last_landed_timestamp_seconds": {(): last},
-        "headrace_lake_freshness_last_seconds": {(("quantile", "0.5"),): 1.5, (("quantile", "0.95"),): 2.5},
+        "headrace_lake_freshness_seconds_bucket": {
+            (("le", bound),): count for bound, count in (("1", 0), ("2", records), ("+Inf", records))
+        },
     }
     return Scrape("lake", "http://h:9", at, ready, (), values)
 

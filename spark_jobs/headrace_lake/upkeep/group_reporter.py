@@ -32,7 +32,7 @@ class GroupReporter:
         self._ends: Mapping[TopicPartition, int] = {}  # never changed, but replaced
         self._committed: Mapping[TopicPartition, int] = self._ends
         self._next = 0.0
-        self._trouble = ""
+        self._failing = False
 
     def landed(self, ends: Mapping[TopicPartition, int]) -> None:
         """Learns that everything before `ends` has landed."""
@@ -45,22 +45,19 @@ class GroupReporter:
 
     def report(self) -> None:
         """Measures the lag, and commits the last offsets. Blocks for answers of Kafka."""
-        ends, trouble = self._ends, ""
+        ends, failing = self._ends, self._failing
         try:
             self._measure_lag(ends)
-        except (KafkaAwayError, HaltError) as error:
-            self._metrics.lag_offsets.clear()  # unknown is not 0
-            trouble = str(error)
-        try:
             if self._group and ends is not self._committed:
                 self._brokers.commit(self._group, ends)
                 self._committed = ends
+            self._failing = False
         except (KafkaAwayError, HaltError) as error:
+            self._metrics.lag_offsets.clear()  # unknown is not 0
             self._metrics.group_failures.inc()
-            trouble = str(error)
-        if trouble != self._trouble:
-            self._log.warning("reporting failed" if trouble else "reporting works again", reason=trouble)
-        self._trouble = trouble
+            self._failing = True
+            if not failing:
+                self._log.warning("reporting failed", reason=str(error))
         self._next = time.monotonic() + _EVERY
 
     def _measure_lag(self, ends: Mapping[TopicPartition, int]) -> None:

@@ -54,10 +54,6 @@ class LakeMetrics(Catalogue):
             "Time from the receipt of a record to the landing of its batch.",
             FRESHNESS_BUCKETS,
         )
-        self.freshness_quantile = self.gauge(
-            "lake_freshness_last_seconds", "The same for the last batch: p50 and p95 (quantile 0.5 and 0.95).",
-            ("quantile",),
-        )  # fmt: skip
         self.lag_offsets = self.gauge(
             "lake_lag_offsets",
             "Lag: offsets between what has landed and the partition's end, as Kafka says it, also those of a transaction that"
@@ -70,7 +66,7 @@ class LakeMetrics(Catalogue):
             ("topic", "partition"),
         )
         self.group_failures = self.counter(
-            "lake_group_commit_failures", "Failed commits of offsets to the consumer group. Landing continues."
+            "lake_group_failures", "Failed reports: of the lag, or of offsets to the consumer group. Landing continues."
         )
         self.files = self.gauge("lake_files", "Data files of the table.", ("table",))
         self.small_files = self.gauge(

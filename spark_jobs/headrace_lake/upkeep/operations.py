@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
 from typing import Final
 
 from headrace_common.operations.errors import ConfigError
@@ -15,7 +14,7 @@ from headrace_common.operations.settings import OpsSettings
 from typing_extensions import override
 
 from headrace_lake.landing.landing import BatchResult
-from headrace_lake.landing.plan import OTHER, DedupStatus
+from headrace_lake.landing.plan import OTHER
 from headrace_lake.upkeep.metrics import LakeMetrics
 
 STALLED: Final = 120.0
@@ -23,8 +22,6 @@ STALLED: Final = 120.0
 
 STARTING: Final = 1800.0
 """The same seconds before the job is ready: it starts a JVM and reads ids. Restarted earlier, it might never start."""
-
-_SHARES: Final = (0.5, 0.95)
 
 PROTOCOLS: Final = ("lumberjack", "forward", "courier", "logjam", "segment")
 """Protocols with a label of their own in metrics; every other lands as well, and is counted as `other`."""
@@ -57,20 +54,14 @@ class LakeHealth(Health):
             metrics.duplicates.labels(each.protocol if each.protocol in PROTOCOLS else OTHER).inc()
         for reason, count in landed.reasons.items():
             metrics.records_quarantined.labels(reason).inc(count)
-        ages = {age + result.seconds: count for age, count in landed.ages.items()}
-        for age, count in ages.items():
-            metrics.freshness.observe(age, count)
-        for share in _SHARES:
-            metrics.freshness_quantile.labels(str(share)).set(_quantile(ages, share))
+        for age, count in landed.ages.items():
+            metrics.freshness.observe(age + result.seconds, count)
         metrics.batch_seconds.observe(result.seconds)
         metrics.last_landed.set_to_current_time()
-        self._count_dedup(result.dedup_status)
-
-    def _count_dedup(self, dedup_status: DedupStatus) -> None:
-        metrics, state = self.metrics, dedup_status.state
-        metrics.remembered_ids.set(state.ids)
-        metrics.remembered_bytes.set(state.bytes)
-        metrics.remembered_seconds.set(dedup_status.span)
+        dedup = result.dedup_status
+        metrics.remembered_ids.set(dedup.state.ids)
+        metrics.remembered_bytes.set(dedup.state.bytes)
+        metrics.remembered_seconds.set(dedup.span)
 
     @override
     def live_problems(self) -> list[str]:
@@ -81,16 +72,6 @@ class LakeHealth(Health):
     @override
     def ready_problems(self) -> list[str]:
         return [self._waiting_for] if self._waiting_for else []
-
-
-def _quantile(ages: Mapping[float, int], share: float) -> float:
-    """Returns the age that `share` of the events did not exceed; 0 without events."""
-    left = share * sum(ages.values())
-    for age, count in sorted(ages.items()):
-        left -= count
-        if left <= 0:
-            return age
-    return 0.0
 
 
 class OpsThread:

@@ -7,9 +7,9 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, Self
+from typing import Final
 
 from headrace_common.operations.log import Log
 
@@ -52,16 +52,11 @@ class Upkeep(AbstractContextManager["Upkeep"]):
         )  # fmt: skip
         self._beside = ThreadPoolExecutor(1, "maintenance", _give_way)
         self._running: Future[None] | None = None
-        self._open = ExitStack()
-
-    def __enter__(self) -> Self:
-        self._open.callback(self._group_reporter.report)
-        self._open.callback(self._beside.shutdown)
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Waits for the current piece of maintenance."""
-        self._open.close()
+        self._beside.shutdown()
+        self._group_reporter.report()
 
     def landed(self, result: BatchResult) -> None:
         """Learns, in Spark's thread, that a batch has landed."""
