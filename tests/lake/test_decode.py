@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, REQUIRED_HEADERS, RecordFault
@@ -16,13 +19,113 @@ from headrace_lake.rows.decode import counts, keyed_counts
 from headrace_lake.tables.layout import EVENTS, QUARANTINE, SCHEMAS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from tests.contract.waiting import there
-from tests.lake.records import GOOD, LANDED, RECEIVED, REJECT, TOPICS, Record, changed, expected_fault, frame, without
 
 pytestmark = pytest.mark.spark
+
+TOPICS: Final = decode.Topics("e", "q", {"e": "id-of-e", "q": "id-of-q"})
+LANDED: Final = datetime(2026, 5, 6, 23, 59, 59, 123456, tzinfo=UTC)
+RECEIVED: Final = datetime(2026, 5, 6, 12, 0, 0, 7000, tzinfo=UTC)
+SCHEMA: Final = (
+    "topic string, partition int, offset long, timestamp timestamp, key binary, value binary,"
+    "headers array<struct<key string, value binary>>"
+)
+
+Headers = list[tuple[str, bytes | None]]
+
+GOOD: Final[Headers] = [
+    ("ce_specversion", b"1.0"),
+    ("ce_id", b"d.00112233445566778899aabbccddeeff"),
+    ("ce_source", b"/forward/web-1.example.org"),
+    ("ce_type", b"headrace.forward.event"),
+    ("ce_subject", b"app.web"),
+    ("ce_time", b"2026-05-06T11:59:58.123456789Z"),
+    ("content-type", b"application/json"),
+    ("ce_attributes", b'{"chunk":"x","index":0}'),
+]
+REJECT: Final[Headers] = [
+    ("reason", b"bad_json"),
+    ("detail", b"at byte 3"),
+    ("protocol", b"forward"),
+    ("ce_source", b"/forward/web-1"),
+    ("ce_subject", b"app"),
+    ("id", b"u.00112233445566778899aabbccddeeff"),
+    ("part", b"2/3"),
+    ("sha256", b"ab" * 32),
+    ("attributes", b'{"tag":"app"}'),
+]
+
+
+@dataclass
+class Record:
+    headers: Headers | None = field(default_factory=lambda: list(GOOD))
+    value: bytes | None = b'{"a":1}'
+    topic: str = "e"
+    key: bytes | None = None
+
+
+def frame(spark: SparkSession, records: list[Record]) -> DataFrame:
+    """The records in partition 3 of their topic, from offset 100."""
+    rows = [
+        (record.topic, 3, 100 + index, RECEIVED, record.key, record.value, record.headers)
+        for index, record in enumerate(records)
+    ]
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+def changed(name: str, value: bytes | None) -> Headers:
+    """The good headers with another value for one of them."""
+    return [(key, value if key == name else kept) for key, kept in GOOD]
+
+
+def without(*names: str) -> Headers:
+    return [(key, value) for key, value in GOOD if key not in names]
+
+
+def expected_fault(record: Record) -> str | None:
+    """The fault that the contract sees in a record of the events topic; independent of the code under test."""
+    headers = record.headers or []
+    names = [name for name, _ in headers]
+    if record.value is None:
+        return RecordFault.NULL_VALUE
+    if any(names.count(name) == 0 for name in REQUIRED_HEADERS):
+        return RecordFault.MISSING_HEADER
+    if any(names.count(name) > 1 for name in HEADERS):
+        return RecordFault.REPEATED_HEADER
+    values = dict(headers)
+    if any(not _well_formed(name, values[name]) for name in HEADERS if name in values):
+        return RecordFault.MALFORMED_HEADER
+    if values["content-type"] == b"application/json" and not _is_utf8(record.value):
+        return RecordFault.INVALID_UTF8
+    return None
+
+
+_SHAPES: Final = {
+    "ce_specversion": rb"1\.0",
+    "ce_id": rb"[du]\.[\x00-\x7f]{32}",
+    "ce_source": rb"/.*",
+    "ce_type": rb"headrace\..+",
+    "ce_subject": rb".+",
+    "ce_time": rb"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)",
+    "content-type": rb".+",
+    "ce_attributes": rb"\{.*\}",
+}
+
+
+def _well_formed(name: str, value: bytes | None) -> bool:
+    return value is not None and _is_utf8(value) and re.fullmatch(_SHAPES[name], value, re.DOTALL) is not None
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
 
 FAULTY = {
     "no headers": (Record(None), RecordFault.MISSING_HEADER, ", ".join(REQUIRED_HEADERS)),
@@ -95,17 +198,13 @@ def events(spark: SparkSession, records: list[Record]) -> list[dict[str, Any]]:
     return [row.asDict() for row in rows.collect()]
 
 
-def faults(spark: SparkSession, records: list[Record]) -> list[dict[str, Any]]:
-    return [row.asDict() for row in decode.faults(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
-
-
-def rejects(spark: SparkSession, records: list[Record]) -> list[dict[str, Any]]:
-    return [row.asDict() for row in decode.rejects(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
+def decoded(spark: SparkSession, records: list[Record], how: Callable[..., DataFrame]) -> list[dict[str, Any]]:
+    return [row.asDict() for row in how(frame(spark, records), TOPICS, LANDED).orderBy("offset").collect()]
 
 
 @pytest.fixture(scope="module")
 def faulty(spark: SparkSession) -> dict[str, dict[str, Any]]:
-    return dict(zip(FAULTY, faults(spark, [record for record, _, _ in FAULTY.values()]), strict=True))
+    return dict(zip(FAULTY, decoded(spark, [record for record, _, _ in FAULTY.values()], decode.faults), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +285,7 @@ def test_a_time_that_cannot_be_held_is_null_and_its_text_is_kept(spark: SparkSes
 
 
 def test_the_quarantine_topic_lands_as_it_is(spark: SparkSession) -> None:
-    (row,) = rejects(spark, [Record(REJECT, b"\xff\x00", "q"), Record()])
+    (row,) = decoded(spark, [Record(REJECT, b"\xff\x00", "q"), Record()], decode.rejects)
     assert row == {
         "raw": b"\xff\x00",
         "reason": "bad_json",
@@ -211,22 +310,20 @@ def test_the_quarantine_topic_lands_as_it_is(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_broken_record_of_the_quarantine_topic_is_kept_too(spark: SparkSession, order: int) -> None:
-    def but(name: str, value: bytes | None) -> Record:
-        return Record([(key, value if key == name else kept) for key, kept in REJECT][::order], b"x", "q")
+    def but(name: str, value: bytes | None) -> list[tuple[str, bytes | None]]:
+        return [(key, value if key == name else kept) for key, kept in REJECT]
 
-    records = {
-        "null_value": Record(REJECT[::order], None, "q"),
-        "missing_header": Record(REJECT[1:][::order], b"x", "q"),
-        "repeated_header": Record([*REJECT, REJECT[0]][::order], b"x", "q"),
-        "malformed_header": but("part", b"4/3"),
-        "malformed_header ": but("part", b"99999999999999999999/99999999999999999999"),
-        "malformed_header  ": but("detail", b"\xff"),
-        "malformed_header   ": but("attributes", None),
-    }
-    rows = rejects(spark, list(records.values()))
-    assert [row["reason"] for row in rows] == [name.strip() for name in records]
-    assert [row["raw"] for row in rows] == [record.value for record in records.values()]
-    assert [row["detail"] for row in rows] == ["", "reason", "reason", "part", "part", "detail", "attributes"]
+    broken = [
+        (None, REJECT, "null_value", ""),
+        (b"x", REJECT[1:], "missing_header", "reason"),
+        (b"x", [*REJECT, REJECT[0]], "repeated_header", "reason"),
+        (b"x", but("part", b"4/3"), "malformed_header", "part"),
+        (b"x", but("part", b"99999999999999999999/99999999999999999999"), "malformed_header", "part"),
+        (b"x", but("detail", b"\xff"), "malformed_header", "detail"),
+        (b"x", but("attributes", None), "malformed_header", "attributes"),
+    ]
+    rows = decoded(spark, [Record(headers[::order], value, "q") for value, headers, *_ in broken], decode.rejects)
+    assert [(row["raw"], row["reason"], row["detail"]) for row in rows] == [(raw, *said) for raw, _, *said in broken]
 
 
 _NAMES = st.sampled_from([*HEADERS, *QUARANTINE_HEADERS, "x", ""])
@@ -256,10 +353,10 @@ def _records(draw: st.DrawFn) -> Record:
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(records=st.lists(_records(), min_size=150, max_size=400))
 def test_every_record_is_an_event_or_a_fault(spark: SparkSession, records: list[Record]) -> None:
-    decoded = events(spark, records)
-    assert [row[decode.FAULT] for row in decoded] == [expected_fault(record) for record in records]
-    wrong = Counter({row["offset"]: 1 for row in decoded if row[decode.FAULT] is not None})
-    assert Counter(row["offset"] for row in faults(spark, records)) == wrong
+    rows = events(spark, records)
+    assert [row[decode.FAULT] for row in rows] == [expected_fault(record) for record in records]
+    wrong = Counter({row["offset"]: 1 for row in rows if row[decode.FAULT] is not None})
+    assert Counter(row["offset"] for row in decoded(spark, records, decode.faults)) == wrong
 
 
 @pytest.mark.parametrize(("keys", "tasks"), [(7, 3), (5_000, 2)])

@@ -10,10 +10,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from headrace_common.record.contract import RecordFault
 from headrace_lake.spark.halt import HaltError
 
-from tests.lake.records import GOOD, REJECT, Record, changed, expected_fault
 from tests.lake.runs import Runs
 from tests.lake.stream import Message, put
-from tests.lake.test_decode import FAULTY, SOUND, TIMES
+from tests.lake.test_decode import FAULTY, GOOD, REJECT, SOUND, TIMES, Record, changed, expected_fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
