@@ -305,7 +305,6 @@ NOTED: list[Step] = [*LEFT, claims(BATCHES), {"batches": [empty(4, 4, batch=-1, 
 EARLIER: Step = {"batches": [batch(4, 6, 2, landed_at=MOMENT - timedelta(days=1))]}
 PROOF: dict[str, dict[str, list[Step]]] = {
     "": {
-        "a gap between two ranges": [{"gaps": [gap(4, 9)], "batches": [batch(9, 10, 1)], "events": [event(9)]}],
         "a gap before the first range": [
             {"gaps": [gap(0, 7, partition=2)], "batches": [batch(7, 8, 1, partition=2)], "events": [event(7, 2)]}
         ],
