@@ -8,12 +8,23 @@ import random
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.contract.courier import CourierDialect
 from tests.contract.dialect import ContractClient, Dialect, values
+from tests.contract.forward import ForwardDialect
+from tests.contract.logjam import LogjamDialect
+from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver
+from tests.contract.segment import SegmentDialect
 from tests.contract.topic import Stored
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    each.name: each
+    for each in (ForwardDialect(), LumberjackDialect(), CourierDialect(), LogjamDialect(), SegmentDialect())
+}
 
 ATTEMPT: Final = 20.0
 """Seconds after which a client takes a connection for dead, and sends again on another."""
@@ -89,9 +100,7 @@ class Client:
                 return 0 in client.acknowledged
 
 
-def violations(
-    frames: list[Frame], events: list[Stored], rejects: list[Stored], dialects: dict[str, Dialect]
-) -> list[str]:
+def violations(frames: list[Frame], events: list[Stored], rejects: list[Stored]) -> list[str]:
     """What the topics lack, hold too much, or hold under wrong ids."""
     found = []
     raw = b"\0".join(record.value for record in rejects)
@@ -104,7 +113,7 @@ def violations(
         if frame is None:
             continue  # of another round
         place = frame.mark, content["n"]
-        value = dialects[frame.protocol].value(content)
+        value = DIALECTS[frame.protocol].value(content)
         if content["n"] >= len(frame.values) or value != frame.values[content["n"]]:
             found.append(f"{frame.protocol}: {value} was never sent")
         ids[place].add(record.id)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import random
 import struct
-from collections import Counter
 from typing import Any, Final
 
 from aiokafka.protocol import produce
 from aiokafka.protocol.types import Int32
 from typing_extensions import override
 
-from tests.system.proxy import Proxy
+from tests.system.proxy import Proxy, Stream
 
 PRODUCE: Final = 0
 INIT_PRODUCER_ID: Final = 22
@@ -42,8 +40,6 @@ class KafkaProxy(Proxy):
         super().__init__(target, port)
         self._chance = chance
         self.quiet()
-        self.done: Counter[str] = Counter()
-        """What was done to answers, so often."""
 
     def quiet(self) -> None:
         """From now on it does nothing."""
@@ -57,19 +53,9 @@ class KafkaProxy(Proxy):
         """Share of the answers behind which the broker's side is shut, while requests still pass."""
 
     @override
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection(*self._target)
-        except OSError:
-            writer.close()
-            return
+    async def _forward(self, near: Stream, far: Stream) -> None:
         asked: Asked = {}
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            try:
-                await asyncio.gather(self._requests(reader, far_writer, asked), self._said(far_reader, writer, asked))
-            finally:
-                writer.close()
-                far_writer.close()
+        await asyncio.gather(self._requests(near[0], far[1], asked), self._said(far[0], near[1], asked))
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: Asked) -> None:
         while True:
@@ -86,22 +72,17 @@ class KafkaProxy(Proxy):
             key, version = asked.pop(int.from_bytes(message[:4], "big", signed=True), (None, 0))
             if self.delay:
                 await asyncio.sleep(self._chance.uniform(0, self.delay))
-            if key is not None and self._happens("swallowed", self.swallow):
+            if key is not None and self._chance.random() < self.swallow:
                 continue
-            if key == PRODUCE and version <= NEWEST and self._happens("rewritten", self.rewrite):
+            if key == PRODUCE and version <= NEWEST and self._chance.random() < self.rewrite:
                 message = rewritten(message, version, self._chance.choice(self.codes))
-            if key == INIT_PRODUCER_ID and version < 2 and self._happens("without id", self.rewrite):
+            if key == INIT_PRODUCER_ID and version < 2 and self._chance.random() < self.rewrite:
                 message = without_id(message, self._chance.choice(NO_ID))
             writer.write(struct.pack(">i", len(message)) + message)
             await writer.drain()
-            if self._happens("half-closed", self.deaf):
+            if self._chance.random() < self.deaf:
                 writer.write_eof()
                 await asyncio.sleep(3600)
-
-    def _happens(self, what: str, share: float) -> bool:
-        happens = self._chance.random() < share
-        self.done[what] += happens
-        return happens
 
 
 def without_id(answer: bytes, code: int) -> bytes:

@@ -7,8 +7,6 @@ import json
 import os
 import random
 import sys
-from collections import Counter
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,23 +17,13 @@ import zmq.asyncio
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
 from tests.contract.brokers import Brokers
-from tests.contract.courier import CourierDialect
-from tests.contract.dialect import Dialect
-from tests.contract.forward import ForwardDialect
-from tests.contract.logjam import LogjamDialect
-from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver
-from tests.contract.segment import SegmentDialect
 from tests.contract.topic import Stored, own_topics, since
 from tests.contract.waiting import until
+from tests.faults.clients import DIALECTS
 from tests.faults.device import Numbers
 from tests.faults.proxy import KafkaProxy
 from tests.logjam.test_devices import Device
-
-DIALECTS: Final[Mapping[str, Dialect]] = {
-    each.name: each
-    for each in (ForwardDialect(), LumberjackDialect(), CourierDialect(), LogjamDialect(), SegmentDialect())
-}
 
 QUICKER: Final = {"request_timeout": 5, "ack_deadline": 20}
 """Settings of Kafka, so that what takes minutes by default happens within a round."""
@@ -106,11 +94,6 @@ class Stack:
         """From now on no proxy does anything."""
         for proxy in self.proxies.values():
             proxy.quiet()
-
-    @property
-    def done(self) -> Counter[str]:
-        """What the proxies have done."""
-        return sum((proxy.done for proxy in self.proxies.values()), Counter())
 
     async def told(self) -> bool:
         """Reads on, and returns whether each number of the device is stored, or said to be lost."""

@@ -20,11 +20,11 @@ from aiokafka.protocol.transaction import InitProducerIdResponse_v0
 from aiokafka.protocol.types import Int32
 
 from tests.contract.topic import Stored
-from tests.faults.clients import Frame, violations
+from tests.faults.clients import DIALECTS, Frame, violations
 from tests.faults.device import Numbers
 from tests.faults.proxy import rewritten, without_id
 from tests.faults.rounds import round_of
-from tests.faults.stack import CLOCK, DIALECTS, Stack
+from tests.faults.stack import CLOCK, Stack
 
 
 @pytest.mark.kafka
@@ -45,32 +45,28 @@ def record(content: str, number: int, name: str = "") -> Stored:
 
 SENT = [{"mark": "m", "n": n, "token": f"m/{n}/"} for n in range(2)]
 WHOLE = [record("a", 0), record("b", 1)]
+REJECT = Stored(0, 0, 0, None, [], b"..m/1/..")
 
 
 @pytest.mark.parametrize(
-    ("events", "rejects", "problem"),
+    ("events", "rejects", "faulty", "problem"),
     [
-        (WHOLE, [], ""),
-        ([*WHOLE, WHOLE[1]], [], ""),  # sent again, under the same id
-        (WHOLE[:1], [Stored(0, 0, 0, None, [], b"..m/1/..")], ""),
-        (WHOLE[:1], [], "nowhere"),
-        ([*WHOLE, record("c", 2)], [], "never sent"),
-        ([*WHOLE, record("other", 1)], [], "has the ids"),
-        ([WHOLE[0], record("b", 1, "d.a")], [], "names"),
+        (WHOLE, [], False, ""),
+        ([*WHOLE, WHOLE[1]], [], False, ""),  # sent again, under the same id
+        (WHOLE[:1], [REJECT], False, ""),
+        (WHOLE[:1], [], False, "nowhere"),
+        ([*WHOLE, record("c", 2)], [], False, "never sent"),
+        ([*WHOLE, record("other", 1)], [], False, "has the ids"),
+        ([WHOLE[0], record("b", 1, "d.a")], [], False, "names"),
+        (WHOLE, [], True, "not in quarantine"),
     ],
 )
-def test_what_is_broken_is_found(events: list[Stored], rejects: list[Stored], problem: str) -> None:
-    frame = Frame("forward", "m", SENT, faulty=False, acknowledged=True)
-    found = violations([frame], events, rejects, dict(DIALECTS))
+def test_what_is_broken_is_found(events: list[Stored], rejects: list[Stored], faulty: bool, problem: str) -> None:
+    frame = Frame("forward", "m", SENT, faulty, acknowledged=True)
+    found = violations([frame], events, rejects)
     assert problem in " ".join(found)
     assert bool(found) == bool(problem)
-    assert violations([Frame("forward", "m", SENT, faulty=False)], events[:1], [], dict(DIALECTS)) == []
-
-
-def test_a_fault_that_is_not_in_quarantine_is_found() -> None:
-    frame = Frame("forward", "m", SENT, faulty=True, acknowledged=True)
-    (problem,) = violations([frame], WHOLE, [], dict(DIALECTS))
-    assert "not in quarantine" in problem
+    assert violations([Frame("forward", "m", SENT, faulty)], events[:1], []) == []
 
 
 def test_a_number_that_is_lost_in_silence_is_found() -> None:

@@ -7,6 +7,7 @@ import contextlib
 from typing import Self
 
 HOST = "127.0.0.1"
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Proxy:
@@ -60,12 +61,16 @@ class Proxy:
         except OSError:
             writer.close()
             return
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             try:
-                await asyncio.gather(self._questions(reader, far_writer), self._replies(far_reader, writer))
+                await self._forward((reader, writer), (far_reader, far_writer))
             finally:
                 writer.close()
                 far_writer.close()
+
+    async def _forward(self, near: Stream, far: Stream) -> None:
+        """Passes on what both sides of a connection say, until both have ended."""
+        await asyncio.gather(self._questions(near[0], far[1]), self._replies(far[0], near[1]))
 
     async def _questions(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
