@@ -21,7 +21,7 @@ FULLY = 500
 def run(seed: int, protocol: str, *, traced: bool = False) -> Result:
     """Runs a seed. What it leaves is gone when it returns."""
     collects = gc.isenabled()
-    gc.disable()
+    gc.disable()  # it took a seventh of the time, and would end what is dead in somebody's midst
     try:
         return World(draw(seed, protocol), traced=traced).run()
     finally:

@@ -25,7 +25,6 @@ from tests.simulation.kafka import Stored
 from tests.simulation.protocols import WRITTEN
 
 HEADER: Final = struct.Struct(">ii")
-SETUPS: Final = today.SetupAppend, original.SetupAppend
 KEPT: Final = today.SegmentRead, original.SegmentRead
 OTHER = -1
 Wrote = Callable[[int, bytes, int, int], bytes]
@@ -100,6 +99,7 @@ class SegmentLog:
         self._ids: dict[tuple[str, str, bytes], set[bytes]] = defaultdict(set)
         self._owner_of: dict[bytes, tuple[str, str, bytes]] = {}
         self._counted: Counter[tuple[str, str, bytes]] = Counter()
+        self._levels: set[tuple[tuple[str, str, bytes], int]] = set()
         self._written: dict[tuple[str, bytes], list[bytes]] = defaultdict(list)
         """The events of a writer, in their order."""
 
@@ -121,8 +121,13 @@ class SegmentLog:
         self.states[name].append(state)
         self.facts[name].append(Fact(version, record, state.length))
         if isinstance(record, records.Block):
-            for value in events(record.data):
-                what = name, record.writer.hex(), value
+            found, at = [*events(record.data)], record.before
+            in_bytes = record.after == at + len(record.data)
+            for left, value in enumerate(found, 1 - len(found)):
+                what, at = (name, record.writer.hex(), value), at + HEADER.size + len(value)
+                level = at if in_bytes else record.after + left
+                if name in WRITTEN and (what, level) not in self._levels:
+                    self._world.oracle.fails(f"{value[:30]!r} of {name} has not its level {level}")
                 self._written[name, record.writer].append(value)
                 self._counted[what] += 1
                 if len(self._ids[what]) < self._counted[what]:
@@ -143,6 +148,7 @@ class SegmentLog:
             self._world.oracle.stored(record)
         elif not client.says(name, writer, level, value):
             self._world.oracle.fails(f"{address} has not sent {value[:30]!r} at {level} of {name}")
+        self._levels.add(((name, writer, value), level))
         what, number = (name, writer, value), headers.get("ce_id") or headers["id"]
         self._ids[what].add(number)
         if self._owner_of.setdefault(number, what) != what:
@@ -185,7 +191,7 @@ class Talk:
         self._wrote = wrote
         self._sessions = 0
         self._asked: dict[int | bytes, Asked] = {}
-        """By number; in the original dialect, which has none, blocks by writer, and the last other request."""
+        """By number; in the original dialect, which has none, the last."""
         self._segments: dict[bytes, str] = {}
         """By writer that it has set up."""
         self._opened: dict[bytes, tuple[str, int]] = {}
@@ -194,32 +200,28 @@ class Talk:
         self._known: Counter[str] = Counter()
 
     def asks(self, request: Any) -> None:
-        if isinstance(request, SETUPS):
+        if isinstance(request, today.SetupAppend):
             self._segments[request.writer] = request.segment
         segment = request.segment if hasattr(request, "segment") else self._segments[request.writer]
         asked = Asked(request, segment, len(self._world.broker.log), self._known[segment])
-        block = isinstance(request, original.BeginAppendBlock)
-        self._asked[request.writer if block else getattr(request, "request", OTHER)] = asked
+        self._asked[getattr(request, "request", OTHER)] = asked
 
     def hears(self, answer: Any, version: int) -> None:
         """Fails the run unless the answer is true. `version`: when it left."""
         self._world.oracle.acknowledgements += 1
-        key = getattr(answer, "request", OTHER)
-        candidates = [self._asked.get(answer.writer if isinstance(answer, original.DataAppended) else key)]
-        if isinstance(answer, original.NoSuchSegment):  # of any
-            candidates = [each for each in self._asked.values() if each.segment == answer.segment]
-        for asked in candidates:
-            if asked is None or getattr(answer, "segment", asked.segment) != asked.segment:
-                continue
-            if (at := self._when(answer, asked, version)) is not None:
-                self._known[asked.segment] = max(at, self._known[asked.segment])
-                return
-        self._world.oracle.fails(f"{self._name} asked {candidates!r:.300}, and {answer!r:.200} is not so")
+        asked = self._asked.get(getattr(answer, "request", OTHER))
+        at = None
+        if asked is not None and getattr(answer, "segment", asked.segment) == asked.segment:
+            at = self._when(answer, asked, version)
+        if asked is None or at is None:
+            self._world.oracle.fails(f"{self._name} asked {asked!r:.300}, and {answer!r:.200} is not so")
+        else:
+            self._known[asked.segment] = max(at, self._known[asked.segment])
 
     def _when(self, answer: Any, asked: Asked, version: int) -> int | None:
         """From which version on the answer is true; None: it is not."""
         request = asked.request
-        if isinstance(request, SETUPS):
+        if isinstance(request, today.SetupAppend):
             return self._set_up(answer, asked, version)
         if isinstance(request, today.CreateSegment):
             return self._created(answer, asked, version)
@@ -263,12 +265,15 @@ class Talk:
         refused = isinstance(answer, today.NoSuchSegment)
         if not refused and getattr(answer, "writer", b"") != request.writer:
             return None
-        numbering = records.Numbering.EVENTS if isinstance(request, today.SetupAppend) else records.Numbering.BYTES
         for state in self._log.between(asked.segment, asked.version, version):
             if refused and not state.exists:
                 self._opened[request.writer] = asked.segment, asked.version
                 return state.version
-            if not refused and state.exists and state.levels.get(request.writer, numbering.first) == answer.level:
+            if (
+                not refused
+                and state.exists
+                and state.levels.get(request.writer, records.Numbering.EVENTS.first) == answer.level
+            ):
                 self._opened[request.writer] = asked.segment, asked.version
                 self._levels[request.writer] = answer.level
                 session = Session(asked.segment, asked.version, version, self._wrote, self._sessions)
@@ -280,21 +285,18 @@ class Talk:
     def _appended(self, answer: Any, writer: bytes, version: int) -> int | None:
         """The answer to a block."""
         name, since = self._opened.get(writer, ("", 0))
-        if not isinstance(answer, today.DataAppended | original.DataAppended) or answer.writer != writer:
+        if not isinstance(answer, today.DataAppended) or (answer.writer, answer.previous) != (
+            writer,
+            self._levels[writer],
+        ):
             return None
         stored = [
             fact
             for fact in self._log.facts[name]
             if since < fact.version <= version
             and isinstance(fact.record, records.Block)
-            and (fact.record.writer, fact.record.after) == (writer, answer.level)
+            and (fact.record.writer, fact.record.after, fact.length) == (writer, answer.level, answer.length)
         ]
-        if isinstance(answer, today.DataAppended):
-            stored = [each for each in stored if each.length == answer.length]
-            if answer.previous != self._levels[writer]:
-                return None
-        elif answer.level == self._levels[writer]:  # it was so when it was set up
-            return self._known[name]
         self._levels[writer] = answer.level
         return stored[0].version if stored else None
 

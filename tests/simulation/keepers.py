@@ -7,8 +7,7 @@ import contextlib
 import itertools
 from typing import Any
 
-from headrace_segment.wire import original, today
-from headrace_segment.wire.codes import HEADER
+from headrace_segment.wire import today
 
 from tests.segment import speaking, speaking_today
 from tests.segment.client import ClosedError
@@ -17,7 +16,7 @@ from tests.simulation.answers import Talk
 from tests.simulation.clients import Client
 from tests.simulation.scenario import ClientPlan
 from tests.simulation.segments import PIECE
-from tests.simulation.talking import LONGEST_PAUSE, Judged, Patient, Today
+from tests.simulation.talking import LONGEST_PAUSE, Today
 
 KEEPING = 60.0
 """Seconds after which a keeper begins nothing more, whatever it has done."""
@@ -26,13 +25,10 @@ WRITERS = W1, W1[8:] + W1[8:]
 
 
 class Keeper(Client):
-    """Makes segments, appends to them and reads them, beside others that do the same with the same
-    writers. In today's dialect; or, as far as that has words for it, in the original one.
-    """
+    """Makes segments, appends to them and reads them, beside others that do the same with the same writers."""
 
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         super().__init__(world, name, plan, index)
-        self._old = plan.compressed
         self._left = plan.frames
         self._sent: set[tuple[str, str, int, bytes]] = set()
         self._numbers = itertools.count(1)
@@ -59,11 +55,9 @@ class Keeper(Client):
         def wrote(session: int, _: bytes, before: int, after: int) -> bytes:
             return b"".join(data for place, level, data in blocks if place == session and before < level <= after)
 
-        end, talk = await self.connect(), Talk(self.world, self.name, wrote)
-        client = Patient(end, talk) if self._old else Today(end, talk)
+        client = Today(await self.connect(), Talk(self.world, self.name, wrote))
         try:
-            if isinstance(client, Today):
-                await client.greet()
+            await client.greet()
             while self._left > 0 and self.world.loop.now < self._until:
                 self._left -= 1
                 await (self._appends(client) if self.chance.random() < 0.6 else self._asks(client))
@@ -71,20 +65,19 @@ class Keeper(Client):
         finally:
             client.cut()
 
-    async def _asks(self, client: Judged) -> None:
+    async def _asks(self, client: Today) -> None:
         """Requests about segments."""
-        numbers = {next(self._numbers) for _ in range(1 if self._old else self.chance.randint(1, 4))}
+        numbers = {next(self._numbers) for _ in range(self.chance.randint(1, 4))}
         for number in sorted(numbers):
             client.say(self._request(number))
         await self._answers(client, numbers)
 
-    async def _answers(self, client: Judged, numbers: set[int]) -> Any:
-        """The last answer to these requests. Others may come behind what was sent a second time."""
-        while True:
+    async def _answers(self, client: Today, numbers: set[int]) -> Any:
+        """The last answer to these requests."""
+        while numbers:
             answer = await client.reply()
             numbers.discard(getattr(answer, "request", 0))
-            if not numbers or (self._old and not isinstance(answer, original.DataAppended)):
-                return answer
+        return answer
 
     def _request(self, number: int) -> bytes:
         chance, segment = self.chance, self.chance.choice(self.world.segments.kept)
@@ -92,8 +85,6 @@ class Keeper(Client):
         offset = chance.choice(
             (0, state.length // 2, chance.randint(0, state.length), chance.randint(0, state.length + 40))
         )
-        if self._old:
-            return speaking.read(segment, offset, PIECE)
         requests = (
             today.ReadSegment(segment, offset, chance.choice((50, PIECE)), "", number),
             today.GetSegmentInfo(number, segment),
@@ -102,33 +93,19 @@ class Keeper(Client):
         (chosen,) = chance.choices(requests, (8, 4, 6))
         return speaking_today.say(chosen)
 
-    async def _appends(self, client: Judged) -> None:
+    async def _appends(self, client: Today) -> None:
         """Some blocks of one writer, which it sets up before if need be."""
         chance, segment, writer = self.chance, self.chance.choice(self.world.segments.kept), self.chance.choice(WRITERS)
-        if self._old:
-            writer = writer[::-1]  # it counts bytes
         if self._sessions.get(writer, ("",))[0] != segment or chance.random() < 0.1:
             self._sessions.pop(writer, None)
             number = next(self._numbers)
-            client.say(speaking.setup(segment, writer) if self._old else speaking_today.setup(segment, writer, number))
+            client.say(speaking_today.setup(segment, writer, number))
             answer = await self._answers(client, {number})
-            if not isinstance(answer, today.AppendSetup | original.AppendSetup):
+            if not isinstance(answer, today.AppendSetup):
                 return
             self._sessions[writer] = segment, self._opened, max(0, answer.level)
             self._opened += 1
-        await (self._appends_bytes if self._old else self._appends_events)(client, *self._sessions[writer], writer)
-
-    def _data(self) -> list[bytes]:
-        """Events, of which some are like others."""
-        chance = self.chance
-        one = f"{self.name}/{len(self.connections)}/{next(self._numbers)}".encode()
-        return [
-            chance.choice((one, b"same", b"same")) + bytes(1100 * (chance.random() < 0.05))
-            for _ in range(chance.choice((1, 1, 3)))
-        ]
-
-    async def _appends_events(self, client: Judged, segment: str, session: int, level: int, writer: bytes) -> None:
-        chance, number = self.chance, 0
+        (segment, session, level), number = self._sessions[writer], 0
         for _ in range(chance.choice((1, 2, 8))):
             number, data = next(self._numbers), self._data()
             level += len(data) + chance.choice((0, 0, 0, 5))
@@ -139,20 +116,11 @@ class Keeper(Client):
         self._sessions[writer] = segment, session, level
         await self._answers(client, {number})
 
-    async def _appends_bytes(self, client: Judged, segment: str, session: int, level: int, writer: bytes) -> None:
+    def _data(self) -> list[bytes]:
+        """Events, of which some are like others."""
         chance = self.chance
-        for _ in range(chance.choice((1, 2, 8))):
-            data, before = self._data(), level
-            for event in data:
-                level += HEADER.size + len(event)
-                self._sent.add((segment, writer.hex(), level, event))
-            self._blocks.append((session, level, speaking.events(*data)))
-            for _ in range(chance.choice((1, 1, 1, 2))):
-                client.say(speaking.block(before, speaking.events(*data), writer))
-        self._sessions[writer] = segment, session, level
-        heard = 0
-        while heard < level:
-            answer = await client.reply()
-            if not isinstance(answer, original.DataAppended):
-                raise ClosedError  # how often it is told that, nobody knows
-            heard = answer.level if answer.writer == writer else heard
+        one = f"{self.name}/{len(self.connections)}/{next(self._numbers)}".encode()
+        return [
+            chance.choice((one, b"same", b"same")) + bytes(1100 * (chance.random() < 0.05))
+            for _ in range(chance.choice((1, 1, 3)))
+        ]

@@ -22,7 +22,7 @@ from headrace_logjam.devices import endpoints
 from headrace_logjam.wire import joined, split
 
 from tests.simulation.loop import OWNER, replaced
-from tests.simulation.network import Listening, ServerEnd
+from tests.simulation.network import End, Listening
 
 SIZE: Final = 4
 
@@ -179,7 +179,7 @@ class Monitor:
 class Engine(asyncio.Protocol):
     """libzmq's end of a client's connection. `end`: the transport."""
 
-    end: ServerEnd
+    end: End
 
     def __init__(self, opened: PeerSocket, number: int) -> None:
         self.route = b"\0" + number.to_bytes(4, "big")

@@ -1,8 +1,7 @@
 """Connections between clients and a process: bytes arrive in pieces, late, and sometimes the connection is gone before they do.
 
-Each direction is a `Pipe`: what was written and is not read yet. It keeps order and loses nothing, as TCP does, until its
-connection ends. How a connection ends follows Linux: a close with bytes that were not read is a reset, and a reset may take what
-the other side had not read yet with it.
+Each direction keeps order and loses nothing, as TCP does, until its connection ends. How a connection ends follows Linux: a close
+with bytes that were not read is a reset, and a reset may take what the other side had not read yet with it.
 """
 
 from __future__ import annotations
@@ -36,131 +35,55 @@ class Line:
     """It is not reset but silent: nothing arrives any more, at either end."""
 
 
-class Pipe:
-    """One direction. `version`: what the writer knew when it wrote, handed out with each piece."""
+class End(asyncio.Transport):
+    """One end of a connection, as asyncio gives it to a protocol, and before that an accepted socket.
 
-    def __init__(self, loop: SimulatedLoop, chance: random.Random, line: Line) -> None:
-        self._loop, self._chance, self._line = loop, chance, line
-        self._waiting: deque[tuple[bytes, int]] = deque()
-        self._moving = False
-        self.size = 0
-        self.ended = False  # the writer writes no more
-        self.version = 0  # what it knew then
-        self.told_end = False
-        self.lost = False
-        self.reading = False
-        self.deliver: Callable[[bytes, int], None] = lambda data, version: None
-        self.end: Callable[[], None] = lambda: None
-        self.drained: Callable[[], None] = lambda: None
-        self.reader: Mortal | None = None
+    It has what is on its way to it, in order. `version`: what the other side knew when it wrote what was read last.
+    """
 
-    def write(self, data: bytes, version: int = 0) -> None:
-        if data and not self.lost and not self.ended:
-            self._waiting.append((data, version))
-            self.size += len(data)
-            self.move()
+    peer: End
 
-    def write_eof(self, version: int = 0) -> None:
-        self.ended, self.version = True, version
-        self.move()
-
-    def lose(self) -> None:
-        """What is under way never arrives."""
-        self.lost = True
-        self._waiting.clear()
-        self.size = 0
-
-    def read(self, allowed: bool) -> None:
-        self.reading = allowed
-        self.move()
-
-    def move(self) -> None:
-        if self._moving or self.lost or not self.reading or self.told_end or not (self._waiting or self.ended):
-            return
-        self._moving = True
-        self._loop.call_later(self._chance.uniform(*self._line.latency), self._arrive, context=WORLD.copy())
-
-    def _arrive(self) -> None:
-        if self.reader is not None and self._loop.hold(self.reader, self._arrive):
-            return
-        self._moving = False
-        if self.lost or not self.reading or self.told_end:
-            return
-        if self._waiting:
-            data, version = self._waiting.popleft()
-            most = self._line.piece
-            if len(data) > most or (len(data) > 1 and self._chance.random() < 0.2):
-                cut = self._chance.randint(1, min(most, len(data)))
-                if cut < len(data):
-                    self._waiting.appendleft((data[cut:], version))
-                    data = data[:cut]
-            self.size -= len(data)
-            self.deliver(data, version)
-            self.drained()
-        elif self.ended:
-            self.told_end = True
-            self.end()
-            return
-        self.move()
-
-
-class Connection:
-    """Both ends of one connection, and what happens to it."""
-
-    def __init__(self, network: Network, line: Line, address: tuple[str, int]) -> None:
-        self.network = network
-        self.line = line
-        self.address = address
-        chance = random.Random(network.chance.getrandbits(64))
-        self.chance = chance
-        self.up = Pipe(network.loop, chance, line)
-        self.down = Pipe(network.loop, chance, line)
-        self.client = ClientEnd(self)
-        self.server: ServerEnd | None = None
-        self.sent_up = 0
-
-    def cut(self) -> None:
-        """The network drops it: both ends hear, the one that does not read only when it writes or reads again."""
-        self.up.lose()
-        self.down.lose()
-        self.client.reset()
-        if self.server is not None:
-            self.server.reset()
-
-    def vanish(self) -> None:
-        self.up.lose()
-        self.down.lose()
-        self.network.loop.call_later(SILENT_UNTIL, self.cut, context=WORLD.copy())
-
-    def reset_client(self) -> None:
-        """The server's kernel sends a reset; it may overtake what the client has not read."""
-        self.up.lose()
-        if self.chance.random() < 0.7:
-            self.down.lose()
-        self.network.loop.call_later(self.chance.uniform(*self.line.latency), self.client.reset, context=WORLD.copy())
-
-
-class ServerEnd(asyncio.Transport):
-    """The receiver's end: what asyncio gives a protocol. `Listener` sees it as the accepted socket before that."""
-
-    def __init__(self, connection: Connection, owner: Mortal) -> None:
+    def __init__(self, network: Network, line: Line, chance: random.Random, name: tuple[str, int]) -> None:
+        """`name`: the client's address and port."""
         super().__init__()
-        self._connection = connection
-        self._owner = owner
-        self._loop = connection.network.loop
+        self._network, self._loop, self.line, self._chance = network, network.loop, line, chance
+        self.name = name
+        self._owner: Mortal | None = None  # nobody kills a client
         self._protocol: Any = None
-        self._closing = self._lost = self._paused = False
-        self._is_reset = False
-        self._writing_paused = False
+        self._coming: deque[tuple[bytes, int]] = deque()
+        self.size = 0  # bytes that are coming
+        self.version = 0
         self.received = 0
-        self.address = connection.address[0]
-        connection.server = self
-        owner.ends[self] = None  # type: ignore[attr-defined]
+        self._end_version: int | None = None  # the other side writes no more: what it knew then
+        self._moving = self._told_end = self._lossy = False
+        self._closing = self._lost = self._paused = self._is_reset = self._stopped = False
+        self._sent = 0
+        self.severed = False  # what is written from now on goes nowhere
+
+    @property
+    def address(self) -> str:
+        """The client's, as `ce_source` names it."""
+        return self.name[0]
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a process has it."""
+        return self._owner is not None
 
     @property
     def owner(self) -> Mortal:
         """The process that accepted it."""
+        assert self._owner is not None
         return self._owner
+
+    def _soon(self, seconds: tuple[float, float], work: Callable[[], None]) -> None:
+        """Whatever the network does happens whether or not a process is alive."""
+        self._loop.call_later(self._chance.uniform(*seconds), work, context=WORLD.copy())
+
+    def _call(self, work: Callable[..., Any], *args: Any) -> Any:
+        if self._lost or (self._owner is not None and self._owner.dead):
+            return None
+        return work(*args) if self._owner is None else self._owner.context.copy().run(work, *args)
 
     # As a socket, before it is handed to a protocol
 
@@ -170,42 +93,72 @@ class ServerEnd(asyncio.Transport):
     def setsockopt(self, *option: Any) -> None:
         pass
 
+    def accepted(self, owner: Mortal) -> None:
+        self._owner = owner
+        owner.ends[self] = None  # type: ignore[attr-defined]
+
     def connect(self, protocol: Any) -> None:
         """`loop.connect_accepted_socket`, in the owner's context."""
         self._protocol = protocol
-        up, down = self._connection.up, self._connection.down
-        up.deliver, up.end, up.reader, down.drained = self._data, self._eof, self._owner, self._drained
         protocol.connection_made(self)
         self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
         if self._is_reset:
             self._lose(ConnectionResetError())
-        elif not self._closing and not self._paused:
-            self._connection.up.read(True)
+        else:
+            self._move()
 
-    # From the network, in the owner's context
+    # What comes
 
-    def _call(self, work: Callable[..., Any], *args: Any) -> Any:
-        if not self._owner.dead and not self._lost:
-            return self._owner.context.copy().run(work, *args)
-        return None
+    def _move(self) -> None:
+        reads = self._lost or (self._protocol is not None and not (self._paused or self._closing))
+        more = self._coming or self._end_version is not None
+        if reads and more and not (self._moving or self._lossy or self._told_end):
+            self._moving = True
+            self._soon(self.line.latency, self._arrive)
 
-    def _data(self, data: bytes, _: int) -> None:
-        self.received += len(data)
-        self._call(self._protocol.data_received, data)
-
-    def _eof(self) -> None:
-        if not self._closing and not self._call(self._protocol.eof_received):
-            self.close()
-
-    def _drained(self) -> None:
-        if self._loop.hold(self._owner, self._drained) or self._is_reset:
+    def _arrive(self) -> None:
+        if self._owner is not None and not self._lost and self._loop.hold(self._owner, self._arrive):
             return
-        if self._writing_paused and self._connection.down.size <= self._connection.line.buffer // 4:
-            self._writing_paused = False
+        self._moving = False
+        if self._lossy or self._told_end or ((self._paused or self._closing) and not self._lost):
+            return
+        if not self._coming:
+            self._told_end, self.version = True, self._end_version or 0
+            if not self._closing and not self._call(self._protocol.eof_received):
+                self.close()
+            return
+        data, version = self._coming.popleft()
+        cut = min(self.line.piece, len(data))
+        if self._chance.random() < (0.2 if cut == len(data) else 0.5):
+            cut = self._chance.randint(1, cut)
+        if cut < len(data):
+            self._coming.appendleft((data[cut:], version))
+            data = data[:cut]
+        self.size -= len(data)
+        if self._lost:  # nobody reads here any more
+            self.peer.meets_reset()
+            return
+        self.version, self.received = version, self.received + len(data)
+        self._call(self._protocol.data_received, data)
+        self.peer.drained()
+        self._move()
+
+    def drained(self) -> None:
+        """Something of what this side has written was read."""
+        if (self._owner is not None and self._loop.hold(self._owner, self.drained)) or self._is_reset:
+            return
+        if self._stopped and self.peer.size <= self.line.buffer // 4:
+            self._stopped = False
             self._call(self._protocol.resume_writing)
         self._end_if_written()
+
+    def forget(self) -> None:
+        """What is on its way here never arrives."""
+        self._lossy = True
+        self._coming.clear()
+        self.size = 0
 
     def reset(self) -> None:
         """The connection is gone. A paused transport does not notice before it reads or writes."""
@@ -213,19 +166,26 @@ class ServerEnd(asyncio.Transport):
         if self._protocol is not None and (not self._paused or self._closing):
             self._lose(ConnectionResetError())
 
+    def meets_reset(self) -> None:
+        """The other side's kernel sends a reset; it may overtake what was not read here."""
+        self.peer.forget()
+        if self._chance.random() < 0.7:
+            self.forget()
+        self._soon(self.line.latency, self.reset)
+
     def _lose(self, error: Exception | None) -> None:
         if self._lost:
             return
         self._closing = True
-        self._connection.up.read(False)
         protocol = self._protocol
 
         def lost() -> None:
             if not self._lost:
                 self._lost = True
                 protocol.connection_lost(error)
+                self._move()
 
-        self._loop.call_soon(lost, context=self._owner.context.copy())
+        self._loop.call_soon(lost, context=WORLD.copy() if self._owner is None else self._owner.context.copy())
 
     # As a transport
 
@@ -236,70 +196,87 @@ class ServerEnd(asyncio.Transport):
         return self._closing
 
     def pause_reading(self) -> None:
-        if not self._closing:
-            self._paused = True
-            self._connection.up.read(False)
+        self._paused = True
 
     def resume_reading(self) -> None:
         if not self._closing:
             self._paused = False
-            if self._is_reset:
-                self._lose(ConnectionResetError())
-            else:
-                self._connection.up.read(True)
+            self._begin()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        down = self._connection.down
-        assert not down.ended, "written after its own end"
+        assert not self.is_shut(), "written after its own end"
         if self._is_reset:
             self._lose(ConnectionResetError())
-            return
-        if self._lost:
-            return
-        down.write(bytes(data), self._connection.network.version())
-        if not self._writing_paused and down.size > self._connection.line.buffer:
-            self._writing_paused = True
-            self._protocol.pause_writing()
+        elif not self._lost:
+            self.peer.comes(self._until_cut(bytes(data)), self._network.version())
+            if not self._stopped and self.peer.size > self.line.buffer:
+                self._stopped = True
+                self._protocol.pause_writing()
+
+    def _until_cut(self, data: bytes) -> bytes:
+        """As much of a client's bytes as come before its connection is cut."""
+        if self._owner is not None or self.line.cut_after is None:
+            return data
+        at, self._sent = self._sent, self._sent + len(data)
+        if self._sent >= self.line.cut_after and not self.severed:
+            self.severed = True
+            self._soon((0, 0.05), self._vanish if self.line.vanishes else self._cut)
+        return data[: max(0, self.line.cut_after - at)]
+
+    def _vanish(self) -> None:
+        for end in (self, self.peer):
+            end.forget()
+        self._soon((SILENT_UNTIL, SILENT_UNTIL), self._cut)
+
+    def _cut(self) -> None:
+        """The network drops it: both ends hear, the one that does not read only when it writes or reads again."""
+        for end in (self, self.peer):
+            end.forget()
+            end.reset()
+
+    def comes(self, data: bytes, version: int) -> None:
+        """The other side has written something."""
+        if data and not self._lossy:
+            self._coming.append((data, version))
+            self.size += len(data)
+            self._move()
 
     def write_eof(self) -> None:
-        self._connection.down.write_eof(self._connection.network.version())
+        if not self.is_shut():
+            self.peer.ends(self._network.version())
+
+    def ends(self, version: int) -> None:
+        """The other side writes no more."""
+        self._end_version = version
+        self._move()
 
     def is_shut(self) -> bool:
         """Whether its own side has ended: a write would fail."""
-        return self._connection.down.ended
+        return self.peer._end_version is not None
 
     def close(self) -> None:
-        if self._closing:
-            return
-        self._closing = True
-        if self._protocol is None:  # a socket that nobody took
-            self._over()
-            return
-        self._connection.up.read(False)
-        self._end_if_written()
+        if not self._closing:
+            self._closing = True
+            if self._protocol is None:  # a socket that nobody took
+                self.died()
+            self._end_if_written()
 
     def _end_if_written(self) -> None:
-        if self._closing and not self._lost and self._connection.down.size <= self._connection.line.buffer:
+        if self._closing and not self._lost and self.peer.size <= self.line.buffer:
             self._over()
             self._lose(None)
 
     def abort(self) -> None:
         if not self._lost:
-            self._connection.down.lose()
-            self._connection.reset_client()
+            self.peer.meets_reset()
             self._lose(None)
 
     def _over(self) -> None:
-        """The kernel closes the socket."""
-        up = self._connection.up
-        if up.size and not self._is_reset:
-            self._connection.reset_client()
-            return
-        self._connection.down.write_eof(self._connection.network.version())
-        up.deliver = lambda data, version: self._connection.reset_client()
-        up.end = lambda: None
-        up.drained = lambda: None
-        up.read(True)
+        """The kernel closes the socket: where something was not read, or still comes, this is a reset."""
+        if self.size and not self._is_reset:
+            self.peer.meets_reset()
+        else:
+            self.write_eof()
 
     def died(self) -> None:
         """Its process is dead: the kernel closes what it had."""
@@ -308,128 +285,98 @@ class ServerEnd(asyncio.Transport):
             self._over()
 
 
-class ClientEnd:
+class ClientEnd(asyncio.Protocol):
     """A client's end. Raises `ConnectionError` once the connection is gone."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._loop = connection.network.loop
+    def __init__(self, end: End) -> None:
+        self._end = end
+        self.address = end.address
         self._changed = asyncio.Event()
         self._arrived: deque[tuple[bytes, int]] = deque()
-        self._gone = self._ended = self._closed = self._severed = False
-        down, up = connection.down, connection.up
-        down.deliver, down.end = self._data, self._eof
-        up.drained = self._changed.set
+        self._gone = self._ended = self._full = False
+        end.connect(self)
+        end.pause_reading()
 
     @property
-    def address(self) -> str:
-        """As `ce_source` names it."""
-        return self._connection.address[0]
-
-    def slow_down(self, seconds: float) -> None:
-        """What has not arrived yet takes up to so long, piece by piece."""
-        self._connection.line.latency = (0.0, seconds)
-
-    @property
-    def server(self) -> ServerEnd | None:
+    def server(self) -> End | None:
         """The other end, once it was accepted."""
-        return self._connection.server
+        return self._end.peer if self._end.peer.is_accepted else None
 
     @property
     def broken(self) -> bool:
         """What was sent may be lost with the connection."""
-        return self._gone or self._severed
+        return self._gone or self._end.severed
 
     @property
     def ended(self) -> bool:
         """The receiver has said that it writes no more, or the connection is gone."""
         return self._ended or self._gone
 
-    def _data(self, data: bytes, version: int) -> None:
-        self._arrived.append((data, version))
-        self._connection.down.read(False)  # until the client asks for more
+    def data_received(self, data: bytes) -> None:
+        self._end.pause_reading()  # until the client asks for more
+        self._arrived.append((data, self._end.version))
         self._changed.set()
 
-    def _eof(self) -> None:
+    def eof_received(self) -> bool:
         self._ended = True
         self._changed.set()
+        return True
 
-    def reset(self) -> None:
-        self._gone = True
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone = exc is not None  # else it has closed itself
         self._changed.set()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._changed.set()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
     async def send(self, data: bytes) -> None:
         """Waits while the receiver does not read."""
-        line, up = self._connection.line, self._connection.up
-        for at in range(0, len(data), line.buffer):
-            piece = data[at : at + line.buffer]
-            while up.size > line.buffer and not self._gone:
-                self._changed.clear()
-                await self._changed.wait()
-            if self._gone or self._closed:
-                raise ConnectionResetError
-            if self._severed:
-                return
-            connection = self._connection
-            after = None if line.cut_after is None else line.cut_after - connection.sent_up
-            if after is not None and after <= len(piece):
-                up.write(piece[: max(0, after)])
-                connection.sent_up += len(piece)
-                wait = connection.chance.uniform(0, 0.05)
-                self._loop.call_later(
-                    wait, connection.vanish if line.vanishes else connection.cut, context=WORLD.copy()
-                )
-                self._severed = True
-                return
-            connection.sent_up += len(piece)
-            up.write(piece)
+        while self._full and not self._gone:
+            await self._change()
+        if self._gone or self._end.is_closing():
+            raise ConnectionResetError
+        self._end.write(data)
 
     def send_now(self, data: bytes) -> None:
         """Sends a few bytes, however much waits."""
-        self._connection.up.write(data)
+        if not (self._end.is_shut() or self._end.is_closing()):
+            self._end.write(data)
 
     async def read(self) -> tuple[bytes, int]:
         """The next piece, and what the receiver's version was; no bytes: the end."""
         while True:
             if self._arrived:
                 return self._arrived.popleft()
-            if self._gone or self._closed:
+            if self._gone or self._end.is_closing():
                 raise ConnectionResetError
             if self._ended:
-                return b"", self._connection.down.version
-            self._connection.down.read(True)
-            self._changed.clear()
-            await self._changed.wait()
+                return b"", self._end.version
+            self._end.resume_reading()
+            await self._change()
 
     def write_eof(self) -> None:
-        self._connection.up.write_eof()
+        self._end.write_eof()
 
     def close(self) -> None:
         """Closes as a program does that ends: with bytes unread, this is a reset."""
-        if self._closed:
-            return
-        self._closed = True
         self._changed.set()
-        connection = self._connection
-        if connection.down.size or self._arrived:
-            self.abort()
+        if self._arrived:
+            self._end.abort()
         else:
-            connection.up.write_eof()
-            connection.down.deliver = lambda data, version: self.abort()
-            connection.down.read(True)
+            self._end.close()
 
     def abort(self) -> None:
         """Resets the connection."""
-        self._closed = True
         self._changed.set()
-        connection = self._connection
-        connection.down.lose()
-        if connection.chance.random() < 0.7:
-            connection.up.lose()
-        if connection.server is not None:
-            self._loop.call_later(
-                connection.chance.uniform(*connection.line.latency), connection.server.reset, context=WORLD.copy()
-            )
+        self._end.abort()
 
 
 class Listening:
@@ -441,7 +388,7 @@ class Listening:
         self._network = network
         self._owner = owner
         self.port = port
-        self._backlog: deque[Connection] = deque()
+        self._backlog: deque[End] = deque()
         self._most = 0
         self._reader: Callable[[], None] | None = None
         owner.listening.append(self)  # type: ignore[attr-defined]
@@ -457,21 +404,22 @@ class Listening:
     def close(self) -> None:
         if self in self._network.listening:
             self._network.listening.remove(self)
-        for connection in self._backlog:
-            connection.reset_client()
+        for end in self._backlog:
+            end.peer.meets_reset()
         self._backlog.clear()
 
-    def accept(self) -> tuple[ServerEnd, tuple[str, int]]:
+    def accept(self) -> tuple[End, tuple[str, int]]:
         if not self._backlog:
             raise BlockingIOError
-        connection = self._backlog.popleft()
-        return ServerEnd(connection, self._owner), connection.address
+        end = self._backlog.popleft()
+        end.accepted(self._owner)
+        return end, end.name
 
-    def offer(self, connection: Connection) -> bool:
+    def offer(self, end: End) -> bool:
         """A client connects. False: the backlog is full, its packets are dropped."""
         if len(self._backlog) >= self._most:
             return False
-        self._backlog.append(connection)
+        self._backlog.append(end)
         self.notify()
         return True
 
@@ -509,12 +457,14 @@ class Network:
         await asyncio.sleep(self.chance.uniform(*line.latency))
         number = len(self.addresses) + 1
         address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
-        connection = Connection(self, line, (address, 40_000 + number % 20_000))
+        chance, name = random.Random(self.chance.getrandbits(64)), (address, 40_000 + number % 20_000)
+        client, server = (End(self, line, chance, name) for _ in range(2))
+        client.peer, server.peer = server, client
         self.addresses[address] = whose
         while True:
             there = [each for each in self.listening if port in (None, each.port)]
             if not there:
                 raise ConnectionRefusedError
-            if there[number % len(there)].offer(connection):
-                return connection.client
+            if there[number % len(there)].offer(server):
+                return ClientEnd(client)
             await asyncio.sleep(1)

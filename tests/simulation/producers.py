@@ -1,4 +1,4 @@
-"""Logjam's producers: those that wait for answers, those that do not, those that only ask who is there; and intruders."""
+"""Logjam's producers: those that wait for answers, those that do not; and intruders."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, Pro
 from headrace_common.session.client import Answer
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, PULL_PORT
-from headrace_logjam.wire import PING, PONG, UNTOLD, LogjamMessage
+from headrace_logjam.wire import PING, LogjamMessage
 
-from tests.simulation.clients import LOOK, Client, Honest, Hostile, Sent, Unanswered, reads
+from tests.simulation.clients import Honest, Hostile, Sent, Unanswered, reads
 from tests.simulation.libzmq import wired
 from tests.simulation.loop import replaced
 from tests.simulation.network import ClientEnd
@@ -115,47 +115,12 @@ class Logger(Pusher):
     port = PORT
 
 
-class Pinger(Client):
-    """Asks whether anybody is there."""
-
-    port = PORT
-
-    async def run(self) -> None:
-        await asyncio.sleep(self.plan.start)
-        heard = 0
-        while heard < self.plan.frames:
-            speaker = Producing(False)
-            try:
-                end = await self.connect()
-                await shakes_hands(speaker, end)
-                while heard < self.plan.frames:
-                    await end.send(wired((b"", PING, b"", b"{}", UNTOLD)))
-                    answers = await listens(speaker, end)
-                    if [answer[:2] for answer in answers] != [[PING, PONG]]:
-                        raise ProtocolError(f"{answers} in answer to a ping")
-                    heard += 1
-                    await self.rest()
-            except (OSError, TimeoutError):
-                await asyncio.sleep(self.chance.uniform(0.05, LOOK))
-            for end in self.connections[-1:]:
-                end.close()
-        self.done = True
-
-
 async def shakes_hands(speaker: Producing, end: ClientEnd) -> None:
     """Waits for the other side."""
     speaker.again()
     async with asyncio.timeout(PATIENT):
         while not speaker.shaken.is_set():
             speaker.messages(await reads(end))
-
-
-async def listens(speaker: Producing, end: ClientEnd) -> list[list[bytes]]:
-    """The next messages."""
-    async with asyncio.timeout(PATIENT):
-        while not (found := speaker.messages(await reads(end))):
-            pass
-        return found
 
 
 class Intruder(Hostile):

@@ -26,7 +26,7 @@ from headrace_courier.client import CourierClient
 from headrace_courier.wire import jdat
 from headrace_forward.client import ForwardClient
 from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
-from headrace_logjam.wire import joined, split
+from headrace_logjam.wire import PING, PONG, UNTOLD, joined, split
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import HEADER, V1
 from headrace_segment.wire import original, today
@@ -127,7 +127,8 @@ class Producing(LogjamClient):
     def again(self) -> bytes:
         self._data.clear()
         self.shaken.clear()
-        return super().again()
+        ping = wired((b"", PING, b"", b"{}", UNTOLD)) if self._asks else b""
+        return super().again() + ping
 
     def document(self, event: Mapping[str, Any]) -> bytes:
         return super().document(event) if self._identified else orjson.dumps(dict(event))
@@ -151,6 +152,10 @@ class Producing(LogjamClient):
     def receive(self, data: bytes) -> list[Answer | Remark]:
         found = []
         for answer in self.messages(data):
+            if answer[0] == PING:
+                if answer[1:2] != [PONG]:
+                    raise ProtocolError(f"{answer} in answer to a ping")
+                continue
             self.answer = answer
             found += super().receive(joined(answer))
         return found

@@ -130,5 +130,5 @@ class Scenario:
 CROWD = 100
 """Clients of one plan that are a crowd."""
 
-KEPT = ("honest", "teller", "reader", "keeper", "device", "producer", "pusher", "logger", "pinger")
+KEPT = ("honest", "teller", "reader", "keeper", "device", "producer", "pusher", "logger")
 """Kinds of clients to which something is promised."""

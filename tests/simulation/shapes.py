@@ -118,7 +118,7 @@ def shape(seed: int, protocol: str) -> Callable[[random.Random], Fields]:
 
 def unasked(chance: random.Random) -> Fields:
     """As many clients again, which ask for no acknowledgement."""
-    fields = chance.choice((anything, anything, full, drain))(chance)
+    fields = chance.choice((anything, full, drain, drain, drain))(chance)
     changed: Fields = {"kind": "teller", "faulty": 0.0}
     if fields.get("undisturbed") and fields.get("faults"):  # while a process stops, something is on its way
         changed |= {"frames": 100, "events": 1, "pause": 0.08}
@@ -323,10 +323,7 @@ def replicas(chance: random.Random) -> Fields:
     faults += [replace(_death(chance, span), where=chance.randrange(count)) for _ in range(chance.choice((0, 1, 2, 4)))]
     if keepers := chance.choice((0, 0, 0, 2, 3)):  # what a checkpoint has is told by one that began with it
         faults += (replace(_death(chance, 1.0), at=chance.uniform(2.0, 10.0), where=place) for place in range(count))
-        old = [True, False, False, False]
-        clients += plans(
-            chance, keepers, kind="keeper", frames=[10, 20, 40], compressed=old, pause=[0.0, 0.5, 1.0], **when
-        )
+        clients += plans(chance, keepers, kind="keeper", frames=[10, 20, 40], pause=[0.0, 0.5, 1.0], **when)
     return {
         "clients": clients,
         "faults": tuple(faults),
@@ -369,7 +366,7 @@ def of_producers(scenario: Scenario, chance: random.Random) -> Scenario:
         if plan.kind == "honest":
             if together:
                 return mixed.choice(("producer", "logger"))
-            return chance.choices(("producer", "pusher", "logger", "pinger"), (12, 5, 2, 1))[0]
+            return chance.choices(("producer", "pusher", "logger"), (12, 5, 2))[0]
         return plan.kind
 
     def pushing(plan: ClientPlan) -> ClientPlan:

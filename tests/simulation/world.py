@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import itertools
 import json
 import random
@@ -36,7 +35,7 @@ from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
 from tests.simulation.keepers import Keeper
 from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed, replaced
-from tests.simulation.network import ClientEnd, Line, Listening, Network, ServerEnd
+from tests.simulation.network import ClientEnd, End, Line, Listening, Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.protocols import PROTOCOLS, Spoken
 from tests.simulation.scenario import ClientPlan, Fault, Scenario
@@ -71,7 +70,6 @@ KINDS: dict[str, type[Client]] = {
     "producer": producers.Producer,
     "pusher": producers.Pusher,
     "logger": producers.Logger,
-    "pinger": producers.Pinger,
 }
 SECTIONS = {"segment": sections, "logjam": devices.sections, "producers": producers.sections}
 """Settings of a seed's own."""
@@ -151,7 +149,7 @@ class Life(Mortal):
     def __init__(self, world: World) -> None:
         super().__init__()
         self.world = world
-        self.ends: dict[ServerEnd, None] = {}
+        self.ends: dict[End, None] = {}
         self.listening: list[Listening] = []
         self.ended = asyncio.Event()
         self.problem: str | None = None
@@ -256,8 +254,6 @@ class World:
         global _numbers
         _numbers = itertools.count()
         began = time.process_time()
-        collects = gc.isenabled()
-        gc.disable()  # it took a seventh of the time, and would end what is dead in somebody's midst
         with (
             of_a_seed(self.loop, self._chance),
             constants(self._constants),
@@ -269,8 +265,6 @@ class World:
                 self.loop.run(self._story())
             except StuckError as stuck:
                 self.oracle.fails(f"stuck: {stuck}")
-        if collects:
-            gc.enable()
         for error in self.loop.errors:
             self.oracle.fails(f"an error that nobody handled: {error}")
         return Result(
