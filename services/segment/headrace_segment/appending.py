@@ -37,10 +37,10 @@ Asks = OpenSession | AppendBlock | CreateSegment
 
 @dataclass(slots=True)  # not frozen: one for each block
 class _Asked:
-    """A question, or a claim of the owner's own. `caller`: None if it waits for no answer (any more)."""
+    """A question. `caller`: None if it waits for no answer any more."""
 
-    question: Asks | None = None
-    caller: Caller | None = None
+    question: Asks
+    caller: Caller | None
     record: Claim | Block | Create | None = None
     """None: there is only an answer."""
     refusal: Refusal | None = None
@@ -48,11 +48,11 @@ class _Asked:
     @property
     def segment(self) -> str:
         """The segment that the record is about."""
-        return "" if self.question is None or isinstance(self.record, Claim) else self.question.segment
+        return "" if isinstance(self.record, Claim) else self.question.segment
 
     def answer(self, answer: object) -> None:
         caller, self.caller = self.caller, None
-        if caller is not None and self.question is not None:
+        if caller is not None:
             caller.answered(self.question.ticket, answer)
 
 
@@ -76,10 +76,6 @@ class Appending:
     def holds(self, segment: str, writer: bytes) -> bool:
         """Returns whether a connection has set up the writer."""
         return (segment, writer) in self._holders
-
-    def put(self, claim: Claim) -> None:
-        """Queues a claim of the owner's own."""
-        self._waiting.append(_Asked(record=claim))
 
     def ask(self, question: Asks, caller: Caller) -> None:
         """Judges a question, and queues its record or its answer."""
@@ -184,9 +180,7 @@ class Appending:
             if asked.caller is caller:
                 asked.answer(OutcomeUnknown())
         # others may count with the segments that it creates
-        self._waiting = deque(
-            each for each in self._waiting if each.caller or each.question is None or isinstance(each.record, Create)
-        )
+        self._waiting = deque(each for each in self._waiting if each.caller or isinstance(each.record, Create))
         for key in self._held.pop(caller, ()):
             if self._holders.get(key) is caller:
                 del self._holders[key]

@@ -95,7 +95,7 @@ class Owner(Backend, OwnParts):
         self._resigns = False
         self._stored = 0.0
         self._filled = asyncio.Event()
-        self._idle = asyncio.Event()  # no record waits, or is under way
+        self._resigned = asyncio.Event()
 
     # As a part of the service
 
@@ -126,13 +126,11 @@ class Owner(Backend, OwnParts):
     async def stop(self) -> None:
         """Lets another process claim at once. Waits at most `RESIGN` seconds for that."""
         self._resigns = True
-        if self.live.is_set() and self.fold.claim is not None:
-            self._idle.clear()
-            self._appending.put(replace(self.fold.claim, nonce=RESIGNED))
-            self._filled.set()
+        self._filled.set()
+        if self.live.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RESIGN):
-                    await self._idle.wait()
+                    await self._resigned.wait()
         self._runtime.tasks.stopping()
         await self._reader.close()
 
@@ -276,24 +274,30 @@ class Owner(Backend, OwnParts):
     # Appending
 
     async def _append(self, producer: Producer, claim: Claim) -> None:
-        """Appends what is asked for, batch after batch; else signs of life. Raises `FencedError` and `DeliveryError`."""
+        """Appends what is asked for, batch after batch, else signs of life; and in the end that this process has stopped.
+
+        Raises `FencedError` and `DeliveryError`.
+        """
         due, checked = self._next_checkpoint(), self._clock()
-        while True:
-            while self._appending:
-                aged = self._section.retention_time and self._clock() - checked >= CHECKPOINT_TIME
-                if aged or self.fold.next_offset >= due:
-                    await self._checkpoint(producer, claim)
-                    due, checked = self._next_checkpoint(), self._clock()
+        while self._appending or not self._resigns:
+            aged = self._section.retention_time and self._clock() - checked >= CHECKPOINT_TIME
+            if aged or self.fold.next_offset >= due:
+                await self._checkpoint(producer, claim)
+                due, checked = self._next_checkpoint(), self._clock()
+            if self._clock() - self._stored >= SIGN:
+                await self._store_alone(producer, claim, self.start_at)
+            elif self._appending:
                 if (turn := producer.turn(self._where)) is not None:
                     await asyncio.wait({turn})  # what is asked meanwhile goes with it
                 await self._append_batch(producer)
-            self._idle.set()
-            self._filled.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SIGN):
-                    await self._filled.wait()
-            if not self._resigns and self._clock() - self._stored >= SIGN:
-                self._appending.put(claim)
+            else:
+                self._filled.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(SIGN):
+                        await self._filled.wait()
+        await self._store_alone(producer, replace(claim, nonce=RESIGNED), self.start_at)
+        self._resigned.set()
+        await asyncio.Event().wait()
 
     async def _append_batch(self, producer: Producer) -> None:
         batch, time_ms, limit = BatchBuilder(), now_ms(), self._topic.batch_bytes(self._kafka.batch_bytes)

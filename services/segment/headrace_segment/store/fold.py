@@ -72,9 +72,9 @@ class Segment:
         self.length += len(block.data)
 
     def find(self, offset: int) -> tuple[int, int]:
-        """Returns the last known block at or before `offset`, as the segment and the log have it."""
+        """Returns the last known block at or before `offset`, as the segment and the log have it. `start` has one."""
         at = bisect_right(self.offsets, offset) - 1
-        return (self.offsets[at], self.log_offsets[at]) if at >= 0 else (0, 0)
+        return self.offsets[at], self.log_offsets[at]
 
     def let_go(self, before: int) -> None:
         """Removes blocks that are older than this time (Unix, ms): all, or those before a known one."""
