@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from headrace_cli.verbs import query
@@ -31,8 +32,6 @@ from structlog.testing import CapturingLogger
 
 from tests.constants import constants, parted
 from tests.lake.lander import TIMEOUT, Bench
-
-LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Runs(Bench):
@@ -70,15 +69,13 @@ class Runs(Bench):
         with dies, pytest.raises(HaltError, match="killed here"):
             self.run(**options)
 
-    def replay(self, since: datetime = LONG_AGO, **options: Any) -> int | None:
+    def replay(self, **options: Any) -> None:
+        """Goes back as far as it can, and lands from there."""
         names = (self.kafka.events_topic, self.kafka.quarantine_topic)
         brokers = Brokers(self.spark, self.kafka)
-        first = go_back(self.tables(), brokers, names, since, self.log())
+        go_back(self.tables(), brokers, names, datetime.min.replace(tzinfo=UTC), self.log())
         brokers.close()
-        said = self.calls
         self.run(**options)
-        self.calls[:0] = said
-        return first
 
     def tables(self) -> Tables:
         return Tables(self.spark, str(self.lake))
@@ -89,7 +86,7 @@ class Runs(Bench):
         return Erase(tables, ErasureRows(tables), asked, apply=apply, log=self.log()).run()
 
     def said(self, event: str) -> list[dict[str, Any]]:
-        """The fields of the last job's, or replay's, log lines with `event`."""
+        """The fields of the last job's log lines with `event`."""
         return [call.kwargs for call in self.calls if call.args == (event,)]
 
     def query(self, sql: str) -> list[dict[str, Any]]:
@@ -105,11 +102,26 @@ class Runs(Bench):
         """Runs a Spark statement on a table, which it names TABLE, as an operator might by hand."""
         self.spark.sql(statement.replace("TABLE", f"delta.`{self.lake / table}`"))
 
-    def delete_records(self, before: dict[int, int], topic: str | None = None) -> None:
-        """Makes Kafka delete the records of each partition before an offset, as its retention does."""
-        name = topic or self.kafka.events_topic
-        ends = {TopicPartition(name, number): RecordsToDelete(end) for number, end in before.items()}
+    def delete_records(self, before: dict[int, int]) -> None:
+        """Makes Kafka delete the events of each partition before an offset, as its retention does."""
+        ends = {TopicPartition(self.kafka.events_topic, number): RecordsToDelete(end) for number, end in before.items()}
         self.admin(lambda admin: admin.delete_records(ends))
+
+    def send_unread(self, partition: int, *, aborts: bool) -> None:
+        """Sends an event in a transaction that is aborted, or that nobody ends: no reader of committed records knows it."""
+
+        async def send() -> None:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self.kafka.bootstrap_servers, transactional_id="t", acks="all"
+            )
+            await producer.start()
+            await producer.begin_transaction()
+            await producer.send_and_wait(self.kafka.events_topic, b"x", partition=partition)
+            if aborts:
+                await producer.abort_transaction()
+            await producer.stop()
+
+        asyncio.run(send())
 
     def admin(self, act: Callable[[AIOKafkaAdminClient], Any]) -> Any:
         """Returns what `act` answers when it is given a client of the brokers."""
