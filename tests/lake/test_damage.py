@@ -21,7 +21,6 @@ from headrace_common.topics import ensure
 from headrace_lake.landing.on_spark import OnSpark
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE
-from headrace_reader.proof import exactly_once
 from pyspark.sql import SparkSession
 
 from tests.contract.embedded import EmbeddedKafka
@@ -29,7 +28,6 @@ from tests.lake.runs import Runs
 from tests.tiers import sized
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-ALL = (BATCHES, EVENTS, QUARANTINE, DUPLICATES, GAPS)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +57,7 @@ def copy(whole: Runs, tmp_path: Path) -> Runs:
 def wrong(runs: Runs) -> str:
     """What the proof says against the lake; empty if it holds."""
     try:
-        return "; ".join(f"{row['check']} ({row['detail']})" for row in exactly_once(runs.lake)[:-1] if not row["ok"])
+        return "; ".join(f"{row['check']} ({row['detail']})" for row in runs.proof()[:-1] if not row["ok"])
     except CommandError as error:
         return str(error)
 
@@ -76,24 +74,17 @@ def swap_files(runs: Runs) -> None:
     second.write_bytes(kept)
 
 
-def delete(runs: Runs, tables: tuple[str, ...], where: str) -> None:
-    for table in tables:
-        runs.sql(table, f"delete from TABLE where {where}")
+def of_one_partition(runs: Runs) -> None:
+    for table in (EVENTS, QUARANTINE, BATCHES):
+        runs.sql(table, "delete from TABLE where topic like 'events%' and partition = 1")
 
 
-def again(runs: Runs, table: str) -> None:
-    """Doubles the rows of a table."""
-    path = str(runs.lake / table)
-    runs.spark.read.format("delta").load(path).write.format("delta").mode("append").save(path)
-
-
-def copied(runs: Runs, statement: str) -> None:
+def copied(runs: Runs) -> None:
     """Makes each table anew from its own rows, as a copy is made: nothing but rows comes along."""
-    for table in ALL:
+    for table in (BATCHES, EVENTS, QUARANTINE, DUPLICATES, GAPS):
         old = runs.lake / f"{table}.old"
         (runs.lake / table).rename(old)
-        made = statement.replace("NEW", f"delta.`{runs.lake / table}`").replace("OLD", f"delta.`{old}`")
-        runs.spark.sql(made)
+        runs.spark.sql(f"create table delta.`{runs.lake / table}` using delta as select * from delta.`{old}`")
 
 
 def restored(runs: Runs, table: str, back: int) -> None:
@@ -138,20 +129,15 @@ class Damage:
 
 DAMAGES: dict[str, Damage] = {
     "rows of one partition deleted everywhere": Damage(
-        lambda runs: delete(runs, (EVENTS, QUARANTINE, BATCHES), "topic like 'events%' and partition = 1"),
-        proof="no row of batches is missing", helps=restored_and_replayed,
+        of_one_partition, proof="no row of batches is missing", helps=restored_and_replayed,
     ),
-    "made anew by CREATE TABLE AS SELECT": Damage(
-        lambda runs: copied(runs, "create table NEW using delta as select * from OLD")
-    ),
-    "batches restored": Damage(
-        lambda runs: restored(runs, BATCHES, 2), proof="the last batch that was committed",
-    ),
+    "made anew by CREATE TABLE AS SELECT": Damage(copied),
+    "batches restored": Damage(lambda runs: restored(runs, BATCHES, 2), proof="the last batch that was committed"),
 }  # fmt: skip
 
 MORE_DAMAGES: dict[str, Damage] = {
     "a hole in batches, and the version before it restored": Damage(
-        lambda runs: delete(runs, (BATCHES,), "batch = 1"), proof="no row of batches is missing",
+        lambda runs: runs.sql(BATCHES, "delete from TABLE where batch = 1"), proof="no row of batches is missing",
         helps=lambda runs: restored(runs, BATCHES, 1),
     ),
     "events dropped, and replayed": Damage(
@@ -162,7 +148,7 @@ MORE_DAMAGES: dict[str, Damage] = {
         stops="does not exist: .*parquet|parquet does not exist",
     ),
     "events doubled, and the version before restored": Damage(
-        lambda runs: again(runs, EVENTS), proof="each record of a range",
+        lambda runs: runs.sql(EVENTS, "insert into TABLE select * from TABLE"), proof="each record of a range",
         helps=lambda runs: restored(runs, EVENTS, 1),
     ),
     "two data files swapped": Damage(swap_files, stops="Checksum error: .*parquet"),
