@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from headrace_common.fairness.scheduler import Account, Lane, Scheduler
+from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import Log
 from headrace_common.record.event import Part
@@ -143,16 +143,12 @@ class FrameQueue:
         else:
             self.small.append(frame)
 
-    def take(self, lane: Lane) -> InFlightFrame | None:
-        """Removes and returns the next frame of a lane: of the small ones the one that came first, else the one whose connection
-        has used the least CPU time. It is the first of its connection until `done` is called for it.
-        """
-        if lane is Lane.SMALL:
-            return self.small.popleft() if self.small else None
-        return heapq.heappop(self.long)[-1] if self.long else None
+    def take_long(self) -> InFlightFrame:
+        """Removes and returns the frame that is no small one whose connection has used the least CPU time."""
+        return heapq.heappop(self.long)[-1]
 
     def done(self, frame: InFlightFrame) -> None:
-        """Queues the next frame of a connection whose first one is not in a line any more."""
+        """Queues the next frame of a connection whose first one has left its line for good."""
         behind = self._behind[frame.account]
         if behind:
             self.put(behind.popleft())

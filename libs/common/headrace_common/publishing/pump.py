@@ -143,7 +143,8 @@ class Pump:
 
     def _make(self, queue: FrameQueue, cycle: Cycle | None, lane: Lane, until: float) -> None:
         is_long, clock = lane is Lane.LONG, self._clock
-        while cycle is not None and not cycle.full and (frame := queue.take(lane)) is not None:
+        while cycle is not None and not cycle.full and (queue.long if is_long else queue.small):
+            frame = queue.take_long() if is_long else queue.small.popleft()
             whole = False
             while frame.make(until, clock, self._may_grow, self._log):
                 whole = cycle.add_some(frame)
