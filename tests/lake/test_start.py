@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.configuration.settings import LakeSettings
@@ -92,7 +91,7 @@ def test_what_kafka_deleted_stops_the_job_until_it_is_accepted(runs: Runs, monke
     """No loss: what was deleted before the first start; what was landed; aborted records. Last, the topic is recreated."""
     topic = runs.kafka.events_topic
     runs.send(400)
-    asyncio.run(abort(runs))
+    runs.send_unread(0, aborts=True)
     lose(runs, 1, range(30))
     lose(runs, 2, range(100))  # of all that the partition has
     runs.run(accept_loss=True)  # there is nothing to accept
@@ -122,7 +121,7 @@ def test_what_kafka_deleted_stops_the_job_until_it_is_accepted(runs: Runs, monke
     assert losses(runs) == retention
     assert version(runs.lake, GAPS) == claim_of(3), "it came with the claim"
     assert [line["lost"] for line in runs.said("accepts a loss")] == [f"{topic}/2: 100 to 149"]
-    asyncio.run(abort(runs))
+    runs.send_unread(0, aborts=True)
     runs.run()  # its batch holds offsets, and no record
     runs.check()
 
@@ -148,17 +147,6 @@ async def recreate(admin: AIOKafkaAdminClient, topic: str) -> None:
     while topic in await admin.list_topics():  # noqa: ASYNC110  (the broker has no event for it)
         await asyncio.sleep(0.05)
     await admin.create_topics([NewTopic(topic, 4, 1)])
-
-
-async def abort(runs: Runs) -> None:
-    """Sends an aborted transaction."""
-    async with AIOKafkaProducer(
-        bootstrap_servers=runs.kafka.bootstrap_servers, transactional_id="t", acks="all"
-    ) as producer:
-        await producer.begin_transaction()
-        for index in range(20):
-            await producer.send_and_wait(runs.kafka.events_topic, b"%d" % index, partition=0)
-        await producer.abort_transaction()
 
 
 def test_rows_that_were_deleted_come_back_and_nothing_else(runs: Runs) -> None:
