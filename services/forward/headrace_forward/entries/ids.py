@@ -8,14 +8,8 @@ from collections.abc import Generator
 from hashlib import sha256
 from typing import Final
 
-from headrace_common.record.event import (
-    FRAME_PREFIX,
-    FrameIds,
-    deterministic_id,
-    digest_id,
-    id_fields,
-    unique_frame_ids,
-)
+from headrace_common.record import event
+from headrace_common.record.event import FRAME_PREFIX, FrameIds, deterministic_id, unique_frame_ids
 
 PROTOCOL: Final = "forward"
 SLICE_BYTES: Final = 1 << 20
@@ -64,12 +58,11 @@ def message_ids(
     fields = (tag, chunk, client) if client else (tag, chunk)
     if len(body) <= SLICE_BYTES:
         return MessageIds(FrameIds(deterministic_id(PROTOCOL, *fields, body)[:FRAME_PREFIX]), chunk, now)
-    state = sha256(id_fields(PROTOCOL, *fields) + len(body).to_bytes(4, "big"))
-    with memoryview(body) as view:
-        for start in range(0, len(body), SLICE_BYTES):
-            state.update(view[start : start + SLICE_BYTES])
-            yield 0
-    return MessageIds(FrameIds(digest_id(state.digest())[:FRAME_PREFIX]), chunk, now)
+    state = sha256(event.id_fields(PROTOCOL, *fields) + len(body).to_bytes(4, "big"))
+    for start in range(0, len(body), SLICE_BYTES):
+        state.update(memoryview(body)[start : start + SLICE_BYTES])
+        yield 0
+    return MessageIds(FrameIds(event.digest_id(state.digest())[:FRAME_PREFIX]), chunk, now)
 
 
 def names_content(chunk: bytes, now: int) -> bool:
