@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from aiokafka.errors import InvalidProducerEpoch, KafkaError
@@ -17,10 +21,11 @@ from headrace_common.record.encoding import encode
 from headrace_segment.replica.owner import SILENCE, STANDS_BY
 from headrace_segment.store.records import LAST_EPOCH
 
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import since
 from tests.contract.waiting import until
-from tests.segment.client import Client, ClosedError, new_writer, serves
+from tests.segment.client import Client, ClosedError, new_writer, segment_topics, serves
 from tests.segment.speaking import block
 from tests.segment.speaking import events as framed
 
@@ -29,33 +34,72 @@ pytestmark = pytest.mark.kafka
 HELLO, WORLD = framed(b"hello"), framed(b"world!")
 
 
-async def test_kafka_fences_lower_epochs_and_stores_one_of_two_equal_claims(own_segments: KafkaSettings) -> None:
-    where = TopicPartition(own_segments.segments_topic, 0)
-    old, new, racing = Producer(own_segments), Producer(own_segments), Producer(own_segments)
-    for each in (old, new, racing):
+Store = Callable[[Producer, bytes], Awaitable[int]]
+
+
+@asynccontextmanager
+async def owners(settings: KafkaSettings, *epochs: int) -> AsyncIterator[tuple[Store, int, list[Producer]]]:
+    """What stores a record and returns its offset, an id, and producers that have it, with these epochs."""
+    where = TopicPartition(settings.segments_topic, 0)
+    producers = [Producer(settings) for _ in epochs]
+    for each in producers:
         await each.open([where.topic])
     number = -1
     while number < 0:  # a broker that has just started gives no ids yet
         with contextlib.suppress(KafkaError):
-            number, _ = await old.identify()
+            number, _ = await producers[0].identify()
 
     async def store(producer: Producer, value: bytes) -> int:
         batch = builder_of([(encode(value, []), 1)])
         return (await producer.store(where, batch, math.inf)).offset
 
-    old.adopt(where, number, 0)
-    assert [await store(old, b"claim"), await store(old, b"block")] == [0, 1]
-    new.adopt(where, number, LAST_EPOCH)
-    racing.adopt(where, number, LAST_EPOCH)
-    assert await store(new, b"one") == await store(racing, b"two") == 2
-    for _ in range(2):  # and none is stored with another identity
-        with pytest.raises(DeliveryError) as refused:
-            await store(old, b"late")
-        assert isinstance(refused.value.__cause__, InvalidProducerEpoch)
-    records, _ = await since(own_segments, where.topic, {})
-    assert [each.value for each in records] == [b"claim", b"block", b"one"]
-    for each in (old, new, racing):
+    for each, epoch in zip(producers, epochs, strict=True):
+        each.adopt(where, number, epoch)
+    yield store, number, producers
+    for each in producers:
         await each.close()
+
+
+async def test_kafka_fences_lower_epochs_and_stores_one_of_two_equal_claims(own_segments: KafkaSettings) -> None:
+    async with owners(own_segments, 0, LAST_EPOCH, LAST_EPOCH) as (store, _, (old, new, racing)):
+        assert [await store(old, b"claim"), await store(old, b"block")] == [0, 1]
+        assert await store(new, b"one") == await store(racing, b"two") == 2
+        for _ in range(2):  # and none is stored with another identity
+            with pytest.raises(DeliveryError) as refused:
+                await store(old, b"late")
+            assert isinstance(refused.value.__cause__, InvalidProducerEpoch)
+    records, _ = await since(own_segments, own_segments.segments_topic, {})
+    assert [each.value for each in records] == [b"claim", b"block", b"one"]
+
+
+@pytest.mark.long
+async def test_a_broker_forgets_an_epoch_that_nobody_uses(tmp_path: Path) -> None:
+    """So an owner gives signs of life, and one that was held up for long claims again."""
+    forgets = {"producer.id.expiration.ms": "4000", "producer.id.expiration.check.interval.ms": "100"}
+    broker = EmbeddedKafka(tmp_path / "kafka", properties=forgets)
+    await asyncio.to_thread(broker.start)
+    try:
+        settings = await asyncio.to_thread(segment_topics, broker.bootstrap)
+        where = TopicPartition(settings.segments_topic, 0)
+        async with owners(settings, 0, 1) as (store, number, (old, new)):
+
+            async def stored() -> bool:
+                """Whether Kafka takes a record of the epoch before."""
+                old.adopt(where, number, 0)
+                try:
+                    await store(old, b"late")
+                except DeliveryError:
+                    return False
+                return True
+
+            await store(old, b"claim")
+            for _ in range(7):
+                await store(new, b"sign")
+                await asyncio.sleep(1)
+                assert not await stored(), "the epoch is used"
+            await until(stored, "the broker has forgotten it")
+    finally:
+        await asyncio.to_thread(broker.stop)
 
 
 async def _stands_by(service: Receiver) -> bool:
