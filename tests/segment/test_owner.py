@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import math
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka.errors import InvalidProducerEpoch, KafkaError
@@ -34,11 +35,8 @@ pytestmark = pytest.mark.kafka
 HELLO, WORLD = framed(b"hello"), framed(b"world!")
 
 
-Store = Callable[[Producer, bytes], Awaitable[int]]
-
-
 @asynccontextmanager
-async def owners(settings: KafkaSettings, *epochs: int) -> AsyncIterator[tuple[Store, int, list[Producer]]]:
+async def owners(settings: KafkaSettings, *epochs: int) -> AsyncIterator[tuple[Any, int, list[Producer]]]:
     """What stores a record and returns its offset, an id, and producers that have it, with these epochs."""
     where = TopicPartition(settings.segments_topic, 0)
     producers = [Producer(settings) for _ in epochs]
