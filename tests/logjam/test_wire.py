@@ -60,6 +60,8 @@ UNREADABLE = [
     (3, struct.pack(">I", 7) + compress(3, b"x" * 8)[4:], "LZ4"),
     (4, b"{}", "compression 4 is unknown"),
     (255, b"{}", "compression 255 is unknown"),
+    (2, b"\xe8\x07\x00a", "a snappy block that cannot hold the 1000 bytes that it announces"),
+    (3, struct.pack(">I", 1000) + b"\x10a", "a LZ4 block that cannot hold the 1000 bytes that it announces"),
 ]
 
 

@@ -110,7 +110,7 @@ def inflate(method: int, body: bytes, limits: InflateLimits) -> Generator[int, N
     read.
     """
     if method == NONE:
-        _fits(len(body), limits)
+        _fits(len(body), limits, len(body))
         return body
     if method == ZLIB:
         return (yield from _inflate_zlib(body, limits))
@@ -121,9 +121,12 @@ def inflate(method: int, body: bytes, limits: InflateLimits) -> Generator[int, N
     raise ProtocolError(f"compression {method} is unknown")
 
 
-def _fits(size: int, limits: InflateLimits) -> None:
+def _fits(size: int, limits: InflateLimits, most: float, kind: str = "") -> None:
+    """Raises `ProtocolError` if a body may not have `size` bytes, or its block, of this kind, holds at most `most`."""
     if size > limits.total:
         raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.total}", limit="LIMITS__EVENT_BYTES")
+    if size > most:
+        raise ProtocolError(f"a {kind} block that cannot hold the {size} bytes that it announces")
 
 
 def _inflate_zlib(body: bytes, limits: InflateLimits) -> Generator[int, None, bytes]:
@@ -136,8 +139,7 @@ def _inflate_zlib(body: bytes, limits: InflateLimits) -> Generator[int, None, by
 
 
 def _inflate_snappy(body: bytes, limits: InflateLimits) -> bytes:
-    size = _snappy_length(body)
-    _fits(size, limits)
+    _fits(_snappy_length(body), limits, len(body) * 64 / 3, "snappy")  # a copy of 64 bytes takes 3
     try:
         return bytes(snappy.uncompress(body))
     except snappy.UncompressError as error:
@@ -145,9 +147,7 @@ def _inflate_snappy(body: bytes, limits: InflateLimits) -> bytes:
 
 
 def _snappy_length(body: bytes) -> int:
-    """Returns the length that a raw snappy block announces: a little-endian varint of 32 bits at its start
-    (format_description.txt).
-    """
+    """Returns the length that a raw snappy block announces: a varint of 32 bits at its start (format_description.txt)."""
     size = 0
     for at, byte in enumerate(body[:5]):
         size |= (byte & 0x7F) << (7 * at)
@@ -161,7 +161,7 @@ def _inflate_lz4(body: bytes, limits: InflateLimits) -> bytes:
         raise ProtocolError(f"{len(body)} bytes have no room for the length before an LZ4 block")
     (size,) = _LENGTH.unpack_from(body)
     block = memoryview(body)[_LENGTH.size :]
-    _fits(size, limits)
+    _fits(size, limits, len(block) * 255, "LZ4")  # 255 bytes take at least one
     try:
         found: bytes = lz4.block.decompress(block, uncompressed_size=size)
     except (_LZ4Error, ValueError) as error:
