@@ -30,7 +30,7 @@ from headrace_lake.landing.landing import Epoch, Landing
 from headrace_lake.landing.on_spark import OnSpark
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.causes import chain, kafka_is_away, no_time, root_cause
-from headrace_lake.spark.halt import HaltError, KafkaAwayError, StoppingError
+from headrace_lake.spark.halt import HaltError, KafkaAwayError, PartitionsAddedError, StoppingError
 from headrace_lake.tables import layout
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.on_spark import Tables
@@ -88,6 +88,9 @@ class Job:
                     if self._once:
                         raise HaltError(str(error)) from error
                     self._log.warning("lost Kafka, waiting for it", reason=str(error))
+                    continue
+                except PartitionsAddedError as error:
+                    self._log.info("claims the tables again", reason=str(error))
                     continue
                 break
         finally:

@@ -13,6 +13,7 @@ from headrace_lake.commands.erase import Erase
 from headrace_lake.commands.replay import Limits
 from headrace_lake.kafka import claim, unlanded
 from headrace_lake.kafka.start import Position
+from headrace_lake.landing.landing import Landing
 from headrace_lake.tables import fence
 from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.layout import BATCHES
@@ -67,6 +68,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "the ids of the table are not read": (unlanded, "ids_since", lambda *_: 1 << 60, 3),
     "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 83),
     "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 169),
+    "a partition that was added is not claimed": (Landing, "_check_contiguous", lambda *_: None, 301487),
     "a loss is accepted though another job has landed since": (Fence, "_claim_in", _claimed_anyway, 131),
 }  # fmt: skip
 """What is taken away, and a seed that finds it."""
@@ -81,6 +83,10 @@ def test_no_history_breaks_exactly_once(first: int) -> None:
 def test_a_seed_means_the_same_each_time() -> None:
     for seed in range(5):
         assert History(seed).run() == History(seed).run()
+
+
+def test_a_replay_of_nothing_does_not_hide_what_a_killed_job_left() -> None:
+    assert not History(300750).run().failures
 
 
 @pytest.mark.parametrize("name", MUTANTS)

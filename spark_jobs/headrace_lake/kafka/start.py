@@ -19,7 +19,6 @@ from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.layout import BATCHES, SCHEMAS
 from headrace_lake.tables.on_spark import Span, Tables
 
-_EARLIEST = -2  # Spark's number for the first offset that Kafka holds
 _SHOWN = 5
 CLAIM: Final = -1
 """The number of the batch in a line of `batches` that a claim has added."""
@@ -32,7 +31,7 @@ class Position:
     """How far the tables are, by partition of the topics that exist now."""
 
     landed: EndOffsets
-    """One past the last offset that `batches` covers; without partitions that were never landed."""
+    """One past the last offset that `batches` covers, of each partition that this job has claimed."""
     strays: EndOffsets
     """One past the last offset of rows beyond `landed`, which a job left when shut out; only of partitions with such rows."""
     number: int = 0
@@ -53,7 +52,7 @@ class Position:
     def starting(self, topics: Mapping[str, TopicInfo]) -> dict[str, dict[str, int]]:
         """Returns Spark's `startingOffsets` for all partitions of `topics`."""
         return {
-            name: {str(number): self.landed.get((name, number), _EARLIEST) for number in range(topic.partitions)}
+            name: {str(number): self.landed[name, number] for number in range(topic.partitions)}
             for name, topic in topics.items()
         }
 

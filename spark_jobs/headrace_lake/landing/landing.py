@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,7 @@ from headrace_lake.kafka.start import Position
 from headrace_lake.landing.left_out import rows as left_out_rows
 from headrace_lake.landing.plan import DedupStatus, Execution, Landed, Plan
 from headrace_lake.rows.decode import Topics
-from headrace_lake.spark.halt import HaltError, StoppingError
+from headrace_lake.spark.halt import HaltError, PartitionsAddedError, StoppingError
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.fence import Fence, transaction
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, SCHEMAS
@@ -126,13 +126,18 @@ class Landing:
         ]  # fmt: skip
         return arrow_rows(rows, SCHEMAS[BATCHES])
 
-    def _check_contiguous(self, ranges: Iterable[Range]) -> None:
-        """Raises `HaltError` if the batch does not begin where the tables end."""
+    def _check_contiguous(self, ranges: Sequence[Range]) -> None:
+        """Raises `PartitionsAddedError` for partitions that this job has not claimed: of rows that a killed job leaves in
+        them, `batches` would know nothing. Raises `HaltError` if the batch does not begin where the tables end.
+        """
         landed = self._epoch.position.landed
+        added = [f"{topic}/{partition}" for topic, partition, _, _ in ranges if (topic, partition) not in landed]
+        if added:
+            raise PartitionsAddedError(f"partitions were added: {', '.join(added)}")
         wrong = [
             f"{topic}/{partition}: landed to {landed[topic, partition]}, the batch begins at {start}"
             for topic, partition, start, _ in ranges
-            if landed.get((topic, partition), start) != start
+            if landed[topic, partition] != start
         ]
         if wrong:
             raise HaltError(f"the checkpoint and the tables disagree: {'; '.join(wrong)}")

@@ -28,6 +28,10 @@ class KafkaAwayError(HeadraceError):
     """Kafka does not answer, has no address, or its client no token. The job may wait for it."""
 
 
+class PartitionsAddedError(HeadraceError):
+    """A topic has partitions that this job has not claimed: nothing of the batch was landed. The job claims the tables again."""
+
+
 def exit_status(act: Callable[[], None], log: Log, reason: Callable[[Exception], str]) -> int:
     """Calls `act`, logs why it ended, and returns the status of the process; `reason`: what an error that is not ours says."""
     try:

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, SupersededError
+from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, PartitionsAddedError, SupersededError
 from headrace_lake.tables.layout import BATCHES, KEY
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
@@ -131,7 +131,7 @@ class History:
                 Run(self.world, LAKE, checkpoint, accept_loss=accept_loss, most=self.most).land()
                 self.say(f"{checkpoint}: landed all")
                 return
-            except KafkaAwayError:
+            except (KafkaAwayError, PartitionsAddedError):
                 self.stage.step()
             except GapError as error:
                 self.halted(checkpoint, error)
