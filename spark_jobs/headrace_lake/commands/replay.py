@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple
 
 from headrace_common.operations.log import Log
@@ -56,7 +57,7 @@ class Limits(NamedTuple):
 
 
 def go_back(tables: Tables, brokers: Brokers, names: Iterable[str], since: datetime, log: Log) -> int | None:
-    """Shuts out every job, and makes `batches` forget what landed at `since` or later, as far as Kafka holds it.
+    """Makes `batches` forget what landed at `since` or later, as far as Kafka holds it; if there is any, shuts out every job.
 
     `names`: of the topics. Returns the number of the first line that it forgets; None if there is none. Blocks. Raises
     `HaltError` without tables, or if another job takes over, and `KafkaAwayError`.
@@ -65,8 +66,24 @@ def go_back(tables: Tables, brokers: Brokers, names: Iterable[str], since: datet
         raise HaltError(f"there are no tables in {tables.lake}: nothing was landed that a replay could restore")
     layout.create(tables.storage, tables.lake)
     fence = Fence(tables)
-    epoch = fence.claim()
-    log.info("claimed the tables", epoch=epoch)
+    look = partial(_first_line, tables, brokers, names, since, fence)
+    first, why = look()
+    if first is not None:  # else a claim would only hide from the proof what a killed job has left
+        epoch = fence.claim()
+        log.info("claimed the tables", epoch=epoch)
+        first, why = look()  # now no job lands anything
+        if first is not None:
+            fence.forget_lines(first, epoch)
+    if why:
+        log.warning("no replay before it", offsets=why)
+    log.info("goes back", lines=first and f"{first} and later")
+    return first
+
+
+def _first_line(
+    tables: Tables, brokers: Brokers, names: Iterable[str], since: datetime, fence: Fence
+) -> tuple[int | None, str | None]:
+    """Returns the number of the first line that a replay can forget, and why not one before."""
     topics = brokers.topics(names)
     pairs = [(name, number) for name, topic in topics.items() for number in range(topic.partitions)]
     earliest = {(topics[name].id, number): at for (name, number), at in brokers.offsets(pairs, earliest=True).items()}
@@ -77,9 +94,4 @@ def go_back(tables: Tables, brokers: Brokers, names: Iterable[str], since: datet
         if (why := limits.refuse(line)) is not None:
             break
         first = line.number
-    if why:
-        log.warning("no replay before it", offsets=why)
-    if first is not None:
-        fence.forget_lines(first, epoch)
-    log.info("goes back", lines=first and f"{first} and later")
-    return first
+    return first, why
