@@ -8,7 +8,6 @@ import asyncio
 import base64
 import concurrent.futures
 import contextlib
-import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -149,10 +148,6 @@ class Brokers:
         """Starts brokers that were ended, and waits until they answer: one alone may have nobody to vote for it."""
 
         await self._aside(partial(self._begin, *numbers))
-
-    def lose(self, number: int) -> None:
-        """Deletes all that a broker, which has ended, has stored."""
-        shutil.rmtree(self.nodes[number].folder / "data")
 
     async def _aside(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._hand, work)

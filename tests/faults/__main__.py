@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
 import shutil
 import sys
 import tempfile
@@ -26,9 +25,9 @@ async def rounds(asked: argparse.Namespace, folder: Path) -> list[dict[str, Any]
     found: list[dict[str, Any]] = []
     end = time.monotonic() + 60 * asked.minutes
     async with AsyncExitStack() as ending:
-        stack = await Stack.start(folder, random.Random(asked.seed), ending, asked.brokers)
+        stack = await Stack.start(folder, ending, asked.brokers)
         while not found or time.monotonic() < end:
-            found.append(await round_of(stack, f"{asked.seed}-{len(found)}", asked.seconds, asked.together))
+            found.append(await round_of(stack, f"{asked.seed}-{len(found)}", 15, asked.together))
             print(json.dumps(found[-1]), flush=True)
     return found
 
@@ -37,7 +36,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Real faults, and what they break.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--seconds", type=float, default=15, help="how long a round's faults last")
     parser.add_argument("--brokers", type=int, default=3, choices=(1, 3))
     parser.add_argument("--together", nargs="+", default=(), choices=FAULTS, metavar="FAULT", help="at once, each time")
     asked = parser.parse_args()

@@ -31,9 +31,6 @@ ATTEMPT: Final = 20.0
 
 PAUSE: Final = 0.2
 
-RARELY: Final = 0.05
-"""Share of attempts in which a client ends its side behind the frame, and in which it leaves in the middle of it."""
-
 
 @dataclass
 class Frame:
@@ -82,17 +79,8 @@ class Client:
     async def _attempt(self, data: bytes, conversation: Any) -> bool:
         async with asyncio.timeout(ATTEMPT):
             connecting = ContractClient.connect(self.dialect, self.receiver.address, conversation=conversation)
-            try:
-                client = await connecting
-            except TimeoutError:
-                return False
-            async with client:
-                if self.chance.random() < RARELY:
-                    await client.write(data[: self.chance.randrange(len(data))])
-                    return False
+            async with await connecting as client:
                 await client.write(data)
-                if self.chance.random() < RARELY:
-                    client.finish()
                 try:
                     await client.waits_for(lambda: 0 in client.acknowledged, ATTEMPT - 1)
                 except AssertionError as error:  # it said what it may not say

@@ -17,7 +17,6 @@ from headrace_forward.client import ForwardClient
 from tests.contract.receiver import Receiver
 from tests.contract.stopping import stopped
 from tests.faults.clients import DIALECTS, Client, finished, violations
-from tests.faults.proxy import ERRORS
 from tests.faults.stack import Stack
 from tests.system.cluster import write_denied
 
@@ -30,18 +29,16 @@ PEACE: Final = 120.0
 Fault = Callable[[Stack, random.Random], Awaitable[None]]
 """What may happen: it does it for a while, and ends it."""
 
-CODES: Final = [ERRORS[at : at + 3] for at in range(0, len(ERRORS), 3)]
 
-
-def proxied(**choices: Sequence[Any]) -> Fault:
-    """For a while, the proxies do to Kafka's answers what one of the choices for each setting says."""
-
-    async def happens(stack: Stack, chance: random.Random) -> None:
-        stack.set_proxies(**{name: chance.choice(each) for name, each in choices.items()})
-        await asyncio.sleep(chance.uniform(1, 4))
-        stack.quiet()
-
-    return happens
+async def withheld(stack: Stack, chance: random.Random) -> None:
+    """What Kafka says is late, or is never heard."""
+    for proxy in stack.proxies.values():
+        proxy.answers.clear()
+    await asyncio.sleep(chance.uniform(0.1, 8))
+    for proxy in stack.proxies.values():
+        if chance.random() < 0.5:
+            proxy.cut()
+        proxy.answers.set()
 
 
 async def cut(stack: Stack, chance: random.Random) -> None:
@@ -83,17 +80,6 @@ async def leader_killed(stack: Stack, chance: random.Random) -> None:
 async def two_brokers_killed(stack: Stack, chance: random.Random) -> None:
     """Too few replicas are in sync, and no controller is elected."""
     await _away(stack, chance, *chance.sample(list(stack.brokers.nodes), 2))
-
-
-async def data_lost(stack: Stack, chance: random.Random) -> None:
-    """A broker comes back with an empty disk. The others have all that is acknowledged: as many as are in sync at least."""
-    number = _broker(stack, chance)
-    await stack.brokers.in_sync(stack.kafka, stack.kafka.events_topic)
-    await stack.brokers.end(number, kill=True)
-    stack.brokers.lose(number)
-    await asyncio.sleep(chance.uniform(0, 6))
-    await stack.brokers.begin(number)
-    await stack.brokers.in_sync(stack.kafka, stack.kafka.events_topic)
 
 
 async def broker_moved(stack: Stack, chance: random.Random) -> None:
@@ -163,10 +149,7 @@ async def bombed(stack: Stack, chance: random.Random) -> None:
 
 
 OF_OTHERS: Final[Mapping[str, Fault]] = {
-    "delayed": proxied(delay=(0.1, 1.0)),
-    "swallowed": proxied(swallow=(0.2, 1.0)),
-    "rewritten": proxied(rewrite=(0.1, 0.5, 1.0), codes=CODES),
-    "half-closed": proxied(deaf=(0.3,)),
+    "withheld": withheld,
     "cut": cut,
     "receiver frozen": receiver_frozen,
     "receiver killed": receiver_killed,
@@ -182,9 +165,8 @@ OF_THREE: Final[Mapping[str, Fault]] = {
     "broker moved": broker_moved,
     "leader killed": leader_killed,
     "two brokers killed": two_brokers_killed,
-    "data lost": data_lost,
 }
-"""Only with three brokers. Of one that has lost its disk nothing could be promised."""
+"""Only with three brokers."""
 FAULTS: Final[Mapping[str, Fault]] = {**OF_OTHERS, **OF_BROKERS, **OF_ONE, **OF_THREE}
 
 

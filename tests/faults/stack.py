@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import zmq
 import zmq.asyncio
@@ -22,8 +21,8 @@ from tests.contract.topic import Stored, own_topics, since
 from tests.contract.waiting import until
 from tests.faults.clients import DIALECTS
 from tests.faults.device import Numbers
-from tests.faults.proxy import KafkaProxy
 from tests.logjam.test_devices import Device
+from tests.system.proxy import Proxy
 
 QUICKER: Final = {"request_timeout": 5, "ack_deadline": 20}
 """Settings of Kafka, so that what takes minutes by default happens within a round."""
@@ -38,7 +37,7 @@ class Stack:
     brokers: Brokers
     kafka: KafkaSettings
     """As a reader reaches it, past the proxies."""
-    proxies: dict[int, KafkaProxy]
+    proxies: dict[int, Proxy]
     receivers: dict[str, Receiver]
     clocks: dict[str, Path]
     numbers: Numbers
@@ -47,11 +46,11 @@ class Stack:
     events: list[Stored] = field(default_factory=list)
 
     @classmethod
-    async def start(cls, folder: Path, chance: random.Random, ending: AsyncExitStack, brokers: int = 1) -> Stack:
+    async def start(cls, folder: Path, ending: AsyncExitStack, brokers: int = 1) -> Stack:
         """Ends with `ending`."""
         running = await asyncio.to_thread(ending.enter_context, Brokers(folder, brokers))
         proxies = {
-            number: await ending.enter_async_context(KafkaProxy(node.listener.behind, node.listener.port, chance))
+            number: await ending.enter_async_context(Proxy(node.listener.behind, node.listener.port))
             for number, node in running.nodes.items()
         }
         partitions = max(dialect.segments for dialect in DIALECTS.values())
@@ -83,17 +82,6 @@ class Stack:
         await device.send()
         await until(stack.told, "the device is heard")
         return stack
-
-    def set_proxies(self, **settings: Any) -> None:
-        """From now on all proxies do this."""
-        for proxy in self.proxies.values():
-            for name, value in settings.items():
-                setattr(proxy, name, value)
-
-    def quiet(self) -> None:
-        """From now on no proxy does anything."""
-        for proxy in self.proxies.values():
-            proxy.quiet()
 
     async def told(self) -> bool:
         """Reads on, and returns whether each number of the device is stored, or said to be lost."""

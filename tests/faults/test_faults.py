@@ -1,10 +1,8 @@
-"""One round of real faults, that the oracle of it finds what is broken, and that the proxy changes what it should."""
+"""Rounds of real faults, and that their oracle finds what is broken."""
 
 from __future__ import annotations
 
-import io
 import os
-import random
 import subprocess
 import sys
 import time
@@ -12,17 +10,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from subprocess import PIPE
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from aiokafka.protocol.produce import ProduceResponse_v8
-from aiokafka.protocol.transaction import InitProducerIdResponse_v0
-from aiokafka.protocol.types import Int32
 
 from tests.contract.topic import Stored
 from tests.faults.clients import DIALECTS, Frame, violations
 from tests.faults.device import Numbers
-from tests.faults.proxy import rewritten, without_id
 from tests.faults.rounds import round_of
 from tests.faults.stack import CLOCK, Stack
 
@@ -31,7 +24,7 @@ from tests.faults.stack import CLOCK, Stack
 @pytest.mark.parametrize("brokers", [pytest.param(1, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.full)])
 async def test_a_round_breaks_no_promise(tmp_path: Path, brokers: int) -> None:
     async with AsyncExitStack() as ending:
-        stack = await Stack.start(tmp_path, random.Random(1), ending, brokers)
+        stack = await Stack.start(tmp_path, ending, brokers)
         for faults in ((), *(("broker stopped",), ("leader killed",), ("broker moved",)) * (brokers > 1)):
             found = await round_of(stack, "1-0", 5, faults)
             assert found["problems"] == []
@@ -82,24 +75,6 @@ def test_a_number_that_is_lost_in_silence_is_found() -> None:
     numbers.read([heard(5, 5), heard(6, 5)])
     assert numbers.missing == []
     assert len(numbers.problems) == 1
-
-
-def test_only_success_is_rewritten() -> None:
-    def answer(*errors: int) -> bytes:
-        partitions: list[Any] = [(number, error, 7, -1, 0, [], None) for number, error in enumerate(errors)]
-        return Int32.encode(42) + ProduceResponse_v8.SCHEMA.encode(([("t", partitions)], 0))
-
-    expected = answer(0, 6)
-    assert len(rewritten(expected, 8, 19)) == len(expected)
-    (((_, partitions),), _) = ProduceResponse_v8.SCHEMA.decode(io.BytesIO(rewritten(expected, 8, 19)[4:]))
-    assert [(number, error) for number, error, *_ in partitions] == [(0, 19), (1, 6)]
-    assert rewritten(expected, 8, 19)[:4] == expected[:4]
-
-
-def test_a_producer_is_refused_an_id() -> None:
-    schema: Any = InitProducerIdResponse_v0.SCHEMA
-    given = Int32.encode(42) + schema.encode((0, 0, 4711, 3))
-    assert Int32.encode(42) + schema.encode((0, 15, -1, -1)) == without_id(given, 15)
 
 
 def test_the_clock_of_a_process_is_shifted_as_it_runs(tmp_path: Path) -> None:
