@@ -98,5 +98,27 @@ def variables(container: Object) -> dict[str, Any]:
     return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container.get("env", [])}
 
 
+def at(objects: Sequence[Object], path: str) -> Any:
+    """What is at ``Kind/name/field/…``, None if nothing is; with ``Kind`` alone, all objects of it. ``*`` is the name of the only
+    one, and ``|`` a slash. Of a workload, ``pod`` is the pod's spec, ``container`` its first container, ``env`` the variables of
+    that.
+    """
+    kind, *rest = path.split("/")
+    if not rest:
+        return of(objects, kind)
+    (found,) = of(objects, kind, None if rest[0] == "*" else rest[0])
+    value: Any = found
+    for step in rest[1:]:
+        if step in {"pod", "container", "env"}:
+            value = value["spec"]["template"]["spec"]
+            value = value if step == "pod" else value["containers"][0]
+            value = variables(value) if step == "env" else value
+        elif isinstance(value, list):
+            value = value[int(step)]
+        elif value is not None:
+            value = value.get(step.replace("|", "/"))
+    return value
+
+
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in selector.items())

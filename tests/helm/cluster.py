@@ -6,7 +6,8 @@ import contextlib
 import json
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -14,62 +15,50 @@ import yaml
 from tests.helm.chart import CHART, Object, RefusedError
 
 ADMISSION = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
+API = {"NetworkPolicy": "networking.k8s.io/v1"}
+"""Of kinds that are not of ``v1``."""
 
 
-def kubectl(*arguments: str, given: str | None = None, seconds: float = 300) -> str:
-    """kubectl's output, in the current context. Raises `RefusedError` with what it says."""
-    done = subprocess.run(["kubectl", *arguments], input=given, capture_output=True, text=True, timeout=seconds)
+def _said(*command: str, given: str | None = None) -> str:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=1800)
     if done.returncode != 0:
         raise RefusedError(done.stderr + done.stdout)
     return done.stdout
 
 
+def kubectl(*arguments: str, given: str | None = None) -> str:
+    """kubectl's output, in the current context. Raises `RefusedError` with what it says."""
+    return _said("kubectl", *arguments, given=given)
+
+
+@dataclass
 class Namespace:
     """A namespace whose admission enforces the pod security standard "restricted"."""
 
-    def __init__(self) -> None:
-        self.name = f"headrace-test-{uuid.uuid4().hex[:8]}"
+    name: str
 
-    def create(self) -> None:
-        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name, "labels": ADMISSION}}
-        kubectl("create", "-f", "-", given=json.dumps(made))
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        return kubectl("--namespace", self.name, *arguments, given=given)
 
-    def delete(self) -> None:
-        """Also where no controller empties it."""
-        with contextlib.suppress(RefusedError):
-            kubectl("delete", "namespace", self.name, "--wait=false")
-
-    def kubectl(self, *arguments: str, given: str | None = None, seconds: float = 300) -> str:
-        return kubectl("--namespace", self.name, *arguments, given=given, seconds=seconds)
+    def create(self, kind: str, name: str, labels: Mapping[str, str] | None = None, **more: Any) -> None:
+        metadata = {"name": name, "labels": labels or {}}
+        made = {"apiVersion": API.get(kind, "v1"), "kind": kind, "metadata": metadata, **more}
+        self.kubectl("create", "-f", "-", given=json.dumps(made))
 
     def get(self, kind: str, name: str = "", *options: str) -> Any:
         """An object, or the list of all."""
         found = json.loads(self.kubectl("get", kind, *([name] if name else []), *options, "--output", "json"))
         return found if name else found["items"]
 
-    def pods(self, part: str) -> list[Any]:
-        """Pods of one part of the release "headrace" that are not ending."""
-        ours = f"app.kubernetes.io/instance=headrace,app.kubernetes.io/component={part}"
-        found = self.get("pods", "", "--selector", ours)
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+    def helm(self, verb: str, *arguments: str) -> str:
+        """A command of Helm about the release "headrace". Raises `RefusedError`."""
+        return _said("helm", verb, "headrace", "--namespace", self.name, *arguments)
 
-    def helm(self, verb: str, *arguments: str, release: str = "headrace", seconds: float = 900) -> str:
-        """A command of Helm about a release. Raises `RefusedError`."""
-        done = subprocess.run(
-            ["helm", verb, release, "--namespace", self.name, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
-        if done.returncode != 0:
-            raise RefusedError(done.stderr + done.stdout)
-        return done.stdout + done.stderr
+    def install(self, *arguments: str) -> str:
+        return self.helm("install", str(CHART), *arguments)
 
-    def install(self, *arguments: str, release: str = "headrace", seconds: float = 900) -> str:
-        return self.helm("install", str(CHART), *arguments, release=release, seconds=seconds)
-
-    def upgrade(self, *arguments: str, seconds: float = 900) -> str:
-        return self.helm("upgrade", str(CHART), *arguments, seconds=seconds)
+    def upgrade(self, *arguments: str) -> None:
+        self.helm("upgrade", str(CHART), *arguments)
 
 
 def pod_of(each: Object) -> str:
@@ -87,9 +76,12 @@ def pod_of(each: Object) -> str:
 
 @contextlib.contextmanager
 def namespace() -> Iterator[Namespace]:
-    made = Namespace()
-    made.create()
+    """A new one; deleted in the end, also where no controller empties it."""
+    made = Namespace(f"headrace-test-{uuid.uuid4().hex[:8]}")
+    labels = {"metadata": {"name": made.name, "labels": ADMISSION}}
+    kubectl("create", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "Namespace", **labels}))
     try:
         yield made
     finally:
-        made.delete()
+        with contextlib.suppress(RefusedError):
+            kubectl("delete", "namespace", made.name, "--wait=false")

@@ -18,79 +18,77 @@ from tests.helm.cluster import Namespace, kubectl
 
 TRAFFIC = Path(__file__).parent / "traffic.py"
 PORTS = {"forward": 24224, "lumberjack": 5044, "courier": 5043, "logjam": 9604, "segment": 12345}
-TIMEOUT = ("--wait", "--timeout", "15m")
 SIZES = {"data-headrace-kafka-0": "8Gi", "headrace-lake": "20Gi"}
+"""Of the claims that the chart makes."""
+STRIDE = 10**9
+"""Between the first numbers of two clients."""
 
 
 @contextlib.contextmanager
-def volumes_of(place: Namespace, *claims: str) -> Iterator[None]:
-    """Volumes for the claims that the chart makes, and for `claims`, if the cluster makes none.
-
-    They are folders of the node, which is this machine, in that of HEADRACE_TEST_VOLUMES.
+def volumes_of(place: Namespace) -> Iterator[None]:
+    """Volumes for the chart's claims, if the cluster makes none: folders of the node, which is this machine, in that of
+    HEADRACE_TEST_VOLUMES.
     """
     if json.loads(kubectl("get", "storageclasses", "--output", "json"))["items"]:
         yield
         return
     root = Path(os.environ["HEADRACE_TEST_VOLUMES"]) / place.name
-    names = []
     try:
-        for claim in {*SIZES, *claims}:
+        for claim, size in SIZES.items():
             folder = root / claim
             folder.mkdir(parents=True)
             folder.chmod(0o777)
-            names.append(f"{place.name}-{claim}")
-            volume = {
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": names[-1]},
-                "spec": {
-                    "capacity": {"storage": SIZES[claim]},
-                    "accessModes": ["ReadWriteOnce"],
-                    "persistentVolumeReclaimPolicy": "Retain",
-                    "hostPath": {"path": str(folder)},
-                    "claimRef": {"namespace": place.name, "name": claim},
-                },
+            spec = {
+                "capacity": {"storage": size},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": str(folder)},
+                "claimRef": {"namespace": place.name, "name": claim},
             }
-            kubectl("create", "-f", "-", given=json.dumps(volume))
+            place.create("PersistentVolume", f"{place.name}-{claim}", spec=spec)
         yield
     finally:
         place.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
-        for name in names:
-            kubectl("delete", "persistentvolume", name, "--wait=false")
+        for claim in SIZES:
+            kubectl("delete", "persistentvolume", f"{place.name}-{claim}", "--wait=false", "--ignore-not-found")
         shutil.rmtree(root, ignore_errors=True)
 
 
-def tools(name: str, arguments: list[str], volumes: list[Any], mounts: list[Any]) -> dict[str, Any]:
-    """A pod of the tools' image, as restricted as all others."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/instance": "headrace", "app.kubernetes.io/name": "headrace"}},
-        "spec": {
-            "restartPolicy": "Never",
-            "enableServiceLinks": False,
-            "automountServiceAccountToken": False,
-            "terminationGracePeriodSeconds": 1,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 185,
-                "fsGroup": 185,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [
-                {
-                    "name": "tools",
-                    "image": f"headrace-tools:{__version__}",
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": arguments,
-                    "env": [{"name": "HOME", "value": "/tmp"}],
-                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                    "volumeMounts": mounts,
-                }
-            ],
-            "volumes": volumes,
-        },
-    }  # fmt: skip
+def run(place: Namespace, name: str, arguments: list[str], volume: Mapping[str, Any], folder: str) -> None:
+    """Starts a pod of the tools' image, as restricted as all others, that has a volume at `folder`."""
+    container = {
+        "name": "tools",
+        "image": f"headrace-tools:{__version__}",
+        "imagePullPolicy": "IfNotPresent",
+        "command": arguments,
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "data", "mountPath": folder, "readOnly": True}],
+    }
+    security = {"runAsNonRoot": True, "runAsUser": 185, "fsGroup": 185, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": security,
+        "containers": [container],
+        "volumes": [{"name": "data", **volume}],
+    }
+    labels = {"app.kubernetes.io/instance": "headrace", "app.kubernetes.io/name": "headrace"}
+    place.create("Pod", name, labels, spec=spec)
+
+
+def ended(place: Namespace, name: str) -> str:
+    """What the pod has said in the end, when it has succeeded."""
+
+    def phase() -> str:
+        return str(place.get("pod", name)["status"]["phase"])
+
+    wait_for(lambda: phase() in {"Succeeded", "Failed"}, f"{name} has ended", 600)
+    said = place.kubectl("logs", f"pod/{name}")
+    assert phase() == "Succeeded", said
+    return said
 
 
 class Clients:
@@ -99,82 +97,49 @@ class Clients:
     def __init__(self, place: Namespace) -> None:
         self._place = place
         place.kubectl("create", "configmap", "traffic", f"--from-file={TRAFFIC}")
-        volumes = [{"name": "work", "configMap": {"name": "traffic"}}]
         for index, (name, port) in enumerate(PORTS.items()):
             command = ["python", "/work/traffic.py", name, f"headrace-{name}", str(port), str(index * STRIDE)]
-            pod = tools(f"client-{name}", command, volumes, [{"name": "work", "mountPath": "/work"}])
-            place.kubectl("create", "-f", "-", given=json.dumps(pod))
+            run(place, f"client-{name}", command, {"configMap": {"name": "traffic"}}, "/work")
         for name in PORTS:
             place.kubectl("wait", "--for=condition=Ready", f"pod/client-{name}", "--timeout=300s")
 
-    def finish(self) -> dict[str, dict[str, Any]]:
-        """Lets each finish its frame; what each was told."""
+    def finish(self) -> list[int]:
+        """Lets each finish its frame. Returns how many events of each are acknowledged."""
         for name in PORTS:
-            # no shell, no `kill` in the image; the container may end before the command does
-            with contextlib.suppress(RefusedError):
-                self._place.kubectl(
-                    "exec", f"client-{name}", "--", "python", "-c", "import os, signal; os.kill(1, signal.SIGTERM)"
-                )
-        told = {}
-        for name in PORTS:
-            pod = f"pod/client-{name}"
-            self._place.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", pod, "--timeout=600s", seconds=660)
-            told[name] = json.loads(self._place.kubectl("logs", pod).splitlines()[-1])
-        return told
+            stop = "import os, signal; os.kill(1, signal.SIGTERM)"  # no shell, no `kill` in the image
+            with contextlib.suppress(RefusedError):  # the container may end before the command does
+                self._place.kubectl("exec", f"client-{name}", "--", "python", "-c", stop)
+        return [int(ended(self._place, f"client-{name}")) for name in PORTS]
 
 
 def query(place: Namespace, name: str, *arguments: str) -> str:
     """The tools' `headrace query` on the volume of the tables."""
-    pod = tools(
-        name,
-        ["headrace", "query", "--lake", "/var/lib/headrace/lake", *arguments],
-        [{"name": "data", "persistentVolumeClaim": {"claimName": "headrace-lake", "readOnly": True}}],
-        [{"name": "data", "mountPath": "/var/lib/headrace", "readOnly": True}],
-    )
-    place.kubectl("create", "-f", "-", given=json.dumps(pod))
-    wait_for(lambda: place.get("pod", name)["status"].get("phase") in {"Succeeded", "Failed"}, f"{name} has ended", 600)
-    said = place.kubectl("logs", f"pod/{name}")
-    assert place.get("pod", name)["status"]["phase"] == "Succeeded", said
-    return said
+    volume = {"persistentVolumeClaim": {"claimName": "headrace-lake", "readOnly": True}}
+    command = ["headrace", "query", "--lake", "/var/lib/headrace/lake", *arguments]
+    run(place, name, command, volume, "/var/lib/headrace")
+    return ended(place, name)
 
 
-NUMBER = "json_extract_string(coalesce(body, decode(payload)), '$.n')::bigint"
-"""The number of an event of `traffic.py`. A segment's events are bytes."""
-STRIDE = 10**9
-"""Between the first numbers of two clients."""
-
-
-def metrics_of(place: Namespace, pod: str, port: int = 8080) -> dict[str, float]:
-    """A landing job's metrics, summed over their labels; nothing while it does not answer."""
+def metric_of(place: Namespace, pod: str, port: int, name: str) -> float | None:
+    """A metric of a landing job, summed over its labels; None while it does not answer."""
     ask = f"import urllib.request as r; print(r.urlopen('http://localhost:{port}/metrics').read().decode())"
     try:
         text = place.kubectl("exec", pod, "--", "/opt/headrace/bin/python", "-c", ask)
     except RefusedError:
-        return {}
-    found: dict[str, float] = {}
-    for line in text.splitlines():
-        if line.startswith("headrace_lake_"):
-            name, _, value = line.rpartition(" ")
-            name = name.partition("{")[0]
-            found[name] = found.get(name, 0.0) + float(value)
-    return found
+        return None
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{")))
 
 
-def landed(place: Namespace) -> bool:
-    """Whether the landing job knows of no event in Kafka that is not in the table."""
-    (pod,) = place.pods("lake")
-    return metrics_of(place, pod["metadata"]["name"]).get("headrace_lake_lag_offsets") == 0
+NUMBER = "json_extract_string(coalesce(body, decode(payload)), '$.n')::bigint"
+"""The number of an event of `traffic.py`. A segment's events are bytes."""
 
 
-def check_rows(place: Namespace, told: Mapping[str, Mapping[str, Any]]) -> None:
+def check_rows(place: Namespace, acknowledged: list[int]) -> None:
     """The table holds each acknowledged event of the clients once, and no other of theirs."""
     asked = (
-        f"select {NUMBER} // {STRIDE} as client, count(*) as rows, count(distinct {NUMBER}) as numbers, "
-        f"max({NUMBER}) % {STRIDE} as highest from events where {NUMBER} < {len(told) * STRIDE} group by 1 order by 1"
+        f"select count(*) as rows, count(distinct {NUMBER}) as numbers, max({NUMBER}) % {STRIDE} + 1 as behind "
+        f"from events where {NUMBER} < {len(acknowledged) * STRIDE} group by {NUMBER} // {STRIDE} order by min({NUMBER})"
     )
-    found = {int(each["client"]): each for each in json.loads(query(place, "count", "--json", asked))}
-    print(json.dumps(found))
-    for index, name in enumerate(told):
-        sent, each = told[name]["acknowledged"], found[index]
-        assert sent > 0, name
-        assert (each["numbers"], each["rows"], each["highest"]) == (sent, sent, sent - 1), name
+    found = json.loads(query(place, "count", "--json", asked))
+    assert min(acknowledged) > 0
+    assert found == [{"rows": count, "numbers": count, "behind": count} for count in acknowledged]

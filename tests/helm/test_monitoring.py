@@ -6,13 +6,11 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.helm.chart import CHART, ROOT, component, of, one, rendered, scenario, values_of, workloads
-from tests.test_docs import alert_tests
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
 
@@ -72,72 +70,40 @@ def test_rules_off_rules_beside_labels_and_runbooks() -> None:
         assert anchor in anchors, name
 
 
-@pytest.mark.requires("promtool")
-def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
-    (made,) = of(scenario("shared-prometheus"), "PrometheusRule")
-    (tmp_path / "rules.yml").write_text(yaml.safe_dump(made["spec"]))
-    done = subprocess.run(["promtool", "check", "rules", "rules.yml"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def judged(document: Any, tests: list[Any], folder: Path) -> str:
-    """What promtool says where a case fails; the rules are those of release "a" in the namespace "n"."""
-    text = yaml.safe_dump(document, width=10_000).replace(
-        'namespace="logs",release="headrace"', 'namespace="n",release="a"'
-    )
-    document = yaml.safe_load(text)
-    for group in document["groups"]:
-        for rule in group["rules"]:
-            del rule["annotations"]
-    (folder / "rules.yml").write_text(yaml.safe_dump(document))
-    cases = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": tests}
-    (folder / "cases.yml").write_text(yaml.safe_dump(cases))
-    done = subprocess.run(["promtool", "test", "rules", "cases.yml"], cwd=folder, capture_output=True, text=True)
-    return "" if done.returncode == 0 else done.stdout + done.stderr
+LABELS = 'namespace="logs", release="headrace"'
+JOBS = ("forward", "lumberjack", "logjam", "segment")
+THERE = dict.fromkeys(JOBS, "5x1000")
 
 
 @pytest.mark.requires("promtool")
-def test_the_rules_of_one_release_fire_as_those_of_the_page(tmp_path: Path) -> None:
-    """And of two releases, the one that was never scraped is named."""
-    (made,) = of(scenario("monitoring"), "PrometheusRule")
-    whole = ("HeadraceReceiversAbsent", "HeadraceLakeAbsent")
-    other = {*whole, "HeadraceReceiverGone", "HeadraceLakeGone"}
-    tests = [each for each in alert_tests() if each["alert_rule_test"][0]["alertname"] not in other]
-    there = [f'{name}{{namespace="n", release="b"}}' for name in ("headrace_connections", "up")]
-    series = [{"series": name, "values": "1x30"} for name in there]
-    expected = [{"exp_labels": {"severity": "critical", "namespace": "n", "release": "a"}}]
-    looks: list[Any] = [{"eval_time": "20m", "alertname": name, "exp_alerts": expected} for name in whole]
-    tests.append({"interval": "1m", "input_series": series, "alert_rule_test": looks})
-    assert judged(made["spec"], tests, tmp_path) == ""
-
-
-@pytest.mark.requires("promtool")
-def test_what_should_run_is_missed_for_as_long_as_it_does_not(tmp_path: Path) -> None:
-    """Also where it never ran; one without a replica is not missed."""
+@pytest.mark.parametrize(
+    ("connections", "landed", "receivers", "lake"),
+    [
+        (THERE, "60x1000", [], []),
+        ({**THERE, "forward": "5x10 _x1000"}, "60x10 _x1000", ["forward"], ["lake"]),
+        (dict.fromkeys(JOBS[1:], "5x1000"), "60x1000", ["forward"], []),  # it never ran
+    ],
+    ids=("all there", "two gone", "one never there"),
+)
+def test_what_should_run_is_missed_for_as_long_as_it_does_not(
+    tmp_path: Path, connections: dict[str, str], landed: str, receivers: list[str], lake: list[str]
+) -> None:
+    """One without a replica is not missed."""
     (made,) = of(rendered(*values_of("monitoring"), "--set", "receivers.courier.replicas=0"), "PrometheusRule")
-    jobs = ("forward", "lumberjack", "logjam", "segment")
-
-    def missed(*gone: str) -> list[Any]:
-        return [{"exp_labels": {"severity": "critical", "namespace": "n", "release": "a", "job": job}} for job in gone]
-
-    def case(connections: dict[str, str], landed: str, receivers: list[Any], lake: list[Any]) -> dict[str, Any]:
-        held = {("connections", job): values for job, values in connections.items()}
-        held["lake_last_landed_timestamp_seconds", "lake"] = landed
-        series = [
-            {"series": f'headrace_{name}{{namespace="n", release="a", job="{job}"}}', "values": values}
-            for (name, job), values in held.items()
-        ]
-        looks = [
-            {"eval_time": at, "alertname": name, "exp_alerts": expected}
-            for at in ("30m", "900m")
-            for name, expected in (("HeadraceReceiverGone", receivers), ("HeadraceLakeGone", lake))
-        ]
-        return {"interval": "1m", "input_series": series, "alert_rule_test": looks}
-
-    there = dict.fromkeys(jobs, "5x1000")
-    tests = [
-        case(there, "60x1000", [], []),
-        case({**there, "forward": "5x10 _x1000"}, "60x10 _x1000", missed("forward"), missed("lake")),
-        case(dict.fromkeys(jobs[1:], "5x1000"), "60x1000", missed("forward"), []),
+    for group in made["spec"]["groups"]:
+        for rule in group["rules"]:
+            rule.pop("annotations", None)
+    held = {f'connections{{{LABELS}, job="{job}"}}': values for job, values in connections.items()}
+    held[f'lake_last_landed_timestamp_seconds{{{LABELS}, job="lake"}}'] = landed
+    about = {"severity": "critical", "namespace": "logs", "release": "headrace"}
+    looks = [
+        {"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": {**about, "job": job}} for job in gone]}
+        for at in ("30m", "900m")
+        for name, gone in (("HeadraceReceiverGone", receivers), ("HeadraceLakeGone", lake))
     ]
-    assert judged(made["spec"], tests, tmp_path) == ""
+    series = [{"series": f"headrace_{name}", "values": values} for name, values in held.items()]
+    case = {"interval": "1m", "input_series": series, "alert_rule_test": looks}
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(made["spec"]))
+    (tmp_path / "cases.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [case]}))
+    done = subprocess.run(["promtool", "test", "rules", "cases.yml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -7,39 +7,25 @@ from typing import Any, Final
 
 import pytest
 
-from tests.helm.chart import Object, component, of, one, rendered, scenario
+from tests.helm.chart import Object, component, of, rendered, scenario
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
 
 NAMES: Final = "53/UDP 53 5353/UDP 5353 : everybody"
 BROKERS: Final = "9092 : kafka app=kafka"
 OPS: Final = "ops : monitoring, live"
-TRIED: Final = ("team=shop", "10.20.0.0/16", "test")
-
-
-def receiver(ports: str) -> tuple[set[str], set[str]]:
-    return {f"{ports} : {', '.join(TRIED)}", OPS}, {NAMES, BROKERS}
-
-
+TRIED: Final = "team=shop, 10.20.0.0/16, test"
+RECEIVERS: Final = {
+    "forward": "forward heartbeat/UDP",
+    "lumberjack": "lumberjack",
+    "courier": "courier",
+    "logjam": "logjam logjam-pull logjam-pub",
+    "segment": "segment",
+}
 TABLE: Final = {
-    "forward": receiver("forward heartbeat/UDP"),
-    "lumberjack": receiver("lumberjack"),
-    "courier": receiver("courier"),
-    "logjam": receiver("logjam logjam-pull logjam-pub"),
-    "segment": receiver("segment"),
+    **{name: ({f"{ports} : {TRIED}", OPS}, {NAMES, BROKERS}) for name, ports in RECEIVERS.items()},
     "topics": (set(), {NAMES, BROKERS}),
-    "test": (
-        set(),
-        {
-            NAMES,
-            BROKERS,
-            "forward heartbeat/UDP : forward",
-            "lumberjack : lumberjack",
-            "courier : courier",
-            "logjam logjam-pull logjam-pub : logjam",
-            "segment : segment",
-        },
-    ),
+    "test": (set(), {NAMES, BROKERS, *(f"{ports} : {name}" for name, ports in RECEIVERS.items())}),
     "lake": ({OPS}, {NAMES, BROKERS}),
     "live": ({"live : monitoring"}, {NAMES, BROKERS, "8080 : courier, forward, logjam, lumberjack, segment, lake"}),
 }
@@ -80,16 +66,6 @@ def test_what_is_needed_passes_and_nothing_else() -> None:
     objects = scenario("default-deny")
     assert table(objects) == TABLE
     assert {tuple(each["spec"]["policyTypes"]) for each in of(objects, "NetworkPolicy")} == {("Ingress", "Egress")}
-
-
-def test_a_hooks_pod_has_its_policy_before_it_runs() -> None:
-    """The topics job runs before the release's other objects are there."""
-    objects = scenario("default-deny")
-    policy = one(objects, "NetworkPolicy", "headrace-topics")["metadata"]["annotations"]
-    job = one(objects, "Job", "headrace-topics")["metadata"]["annotations"]
-    assert policy["helm.sh/hook"] == job["helm.sh/hook"]
-    assert int(policy["helm.sh/hook-weight"]) < int(job.get("helm.sh/hook-weight", 0))
-    assert "annotations" not in one(scenario("defaults"), "NetworkPolicy", "headrace-topics")["metadata"]
 
 
 def test_the_development_broker_is_for_the_pods_of_its_release() -> None:
