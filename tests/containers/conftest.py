@@ -1,4 +1,4 @@
-"""Docker, a broker in a container, and receivers in containers beside it."""
+"""Docker, and receivers in containers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import os
 # Its reaper is an image of its own, which not every machine can pull; everything here is removed by its fixture.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import docker
 import pytest
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
-from testcontainers.core.network import Network
 
-from tests.containers.building import built, reference
-from tests.containers.running import Contained, KafkaContainer
+from tests.containers.building import built
+from tests.containers.running import Contained
 from tests.contract.conftest import DIALECTS
 from tests.contract.dialect import Dialect
-from tests.contract.receiver import Sections
+from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics
 
 FOLDER = Path(__file__).parent
@@ -42,22 +41,10 @@ def client() -> Iterator[docker.DockerClient]:
     found.close()
 
 
-@pytest.fixture(scope="session")
-def network() -> Iterator[Network]:
-    with Network() as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
-def broker(network: Network) -> Iterator[KafkaContainer]:
-    with KafkaContainer(network) as running:
-        yield running
-
-
 @pytest.fixture
-def stored_in(broker: KafkaContainer) -> KafkaSettings:
-    """Topics of the test's own, as this machine reaches them."""
-    return own_topics(broker.bootstrap, TopicSettings(events_partitions=4, segments_partitions=1))
+def stored_in(kafka: EmbeddedKafka) -> KafkaSettings:
+    """Topics of the test's own."""
+    return own_topics(kafka.bootstrap, TopicSettings(events_partitions=4, segments_partitions=1))
 
 
 @pytest.fixture(params=[d for d in DIALECTS if d.module == f"headrace_{d.name}"], ids=lambda dialect: dialect.name)
@@ -68,19 +55,8 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
 
 
 @pytest.fixture
-def start(
-    dialect: Dialect, network: Network, stored_in: KafkaSettings, tmp_path: Path
-) -> Iterator[Callable[..., Awaitable[Contained]]]:
-    """Starts the receiver's image, with sections of settings."""
-    started: list[Contained] = []
-
-    async def begin(**sections: Sections) -> Contained:
-        receiver = Contained.of(dialect, stored_in, tmp_path, sections)
-        receiver.place(reference(dialect.name), network)
-        started.append(receiver)
-        await receiver.start()
-        return receiver
-
-    yield begin
-    for receiver in started:
-        receiver.stop()
+def receiver(dialect: Dialect, stored_in: KafkaSettings, tmp_path: Path) -> Iterator[Contained]:
+    """The receiver's image, started and perhaps not ready."""
+    with Contained.of(dialect, stored_in, tmp_path) as running:
+        running.spawn()
+        yield running

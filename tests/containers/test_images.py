@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import docker
@@ -20,13 +19,13 @@ from tests.contract.topic import events
 
 pytestmark = pytest.mark.requires("docker", "compose")
 
-Start = Callable[..., Awaitable[Contained]]
 COMPILERS = ("/usr/bin/cargo", "/usr/bin/rustc", "/usr/bin/gcc", "/opt/headrace/bin/maturin")
 RUNNING = ("from pathlib import Path; print(Path('/proc/1/status').read_text()); Path('/opt/headrace/new').touch()",)
 
 
-async def test_a_receiver_needs_no_rights_is_ready_and_acknowledges(dialect: Dialect, start: Start) -> None:
-    receiver = await start()
+@pytest.mark.kafka
+async def test_a_receiver_needs_no_rights_is_ready_and_acknowledges(dialect: Dialect, receiver: Contained) -> None:
+    await receiver.listens()
     assert await receiver.ready()
     assert await receiver.metric("build_info", native="on") == 1
     check = receiver.container.attrs["Config"]["Healthcheck"]["Test"]

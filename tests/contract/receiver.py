@@ -136,7 +136,7 @@ class Receiver:
         """Waits until it does."""
 
         def ready() -> bool:
-            assert self.exit_status() is None, f"it ended at its start: {self.log.read_text()}"
+            assert self.exit_status() is None, f"it ended at its start: {self.said()}"
             now = self.lines()[self._lines_before :]  # before it stand those of a process that has ended
             return any(line.get("event") == "ready" for line in now)
 
