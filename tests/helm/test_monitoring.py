@@ -28,21 +28,15 @@ def test_the_rules_are_those_of_the_page() -> None:
         assert found == [group for group in groups if (group["name"] == "headrace-lake") is lake]
 
 
-def test_the_dashboard_is_what_grafana_reads() -> None:
-    (made,) = of(scenario("monitoring"), "ConfigMap")
+def test_grafana_reads_the_dashboard_and_monitors_find_every_part() -> None:
+    objects = scenario("monitoring")
+    (made,) = of(objects, "ConfigMap")
     assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
     (text,) = made["data"].values()
     assert json.loads(text) == json.loads((CHART / "dashboards" / "headrace.json").read_text())
-
-
-def test_monitors_find_every_part() -> None:
-    objects = scenario("monitoring")
     (monitor,) = of(objects, "PodMonitor")
     (expression,) = monitor["spec"]["selector"]["matchExpressions"]
-    scraped = {
-        component(each) for each, pod in workloads(objects) if component(each) not in {"kafka", "topics", "test"}
-    }
-    assert set(expression["values"]) == scraped
+    assert {*expression["values"]} == {component(each) for each, _ in workloads(objects)} - {"kafka", "topics", "test"}
 
 
 @pytest.mark.parametrize("name", ["monitoring", "shared-prometheus"])

@@ -16,6 +16,7 @@ from headrace_common.operations.variables import read_bytes, read_seconds
 
 from tests.helm.chart import (
     CHART,
+    CI,
     KUBERNETES,
     SCENARIOS,
     at,
@@ -111,9 +112,8 @@ def test_a_receiver_has_time_to_stop(name: str) -> None:
         pause = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
         assert (pause > 0) is (each["metadata"]["name"] != "ingest-courier")
         assert pod["spec"]["terminationGracePeriodSeconds"] >= pause + math.ceil(drain) + 10
-        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "ops"}
-        for probe in ("startupProbe", "livenessProbe"):
-            assert container[probe]["httpGet"] == {"path": "/livez", "port": "ops"}
+        pages = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+        assert pages == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
         if each["kind"] == "Deployment":
             assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
 
@@ -128,6 +128,8 @@ HOOK: Final = "metadata/annotations/helm.sh|hook"
 ROLE: Final = "metadata/annotations/eks.amazonaws.com|role-arn"
 DEVICES: Final = "StatefulSet/headrace-logjam/env"
 METRICS: Final = "HorizontalPodAutoscaler/headrace-forward/spec/metrics"
+NAMES: Final = {"app.kubernetes.io/name": "headrace", "app.kubernetes.io/instance": "headrace"}
+RELEASE: Final = {"podSelector": {"matchLabels": NAMES}}
 SAID: Final[list[tuple[str, str, Any]]] = [
     # What Kubernetes defines is passed through; a part's own wins
     ("podDefaults.podSecurityContext.fsGroup=2000", f"{FORWARD}/pod/securityContext/fsGroup", 2000),
@@ -171,6 +173,7 @@ SAID: Final[list[tuple[str, str, Any]]] = [
     # The broker is for development
     ("defaults", "StatefulSet/headrace-kafka/metadata/labels/purpose", "development"),
     ("defaults", "Service/headrace-kafka/metadata/labels/purpose", "development"),
+    ("defaults", "NetworkPolicy/headrace-kafka/spec/ingress", [{"ports": [{"port": "kafka"}], "from": [RELEASE]}]),
     # A consumer of devices keeps its name
     ("logjam-devices", f"{DEVICES}/HEADRACE_LOGJAM__CONSUMER", {"fieldRef": {"fieldPath": "metadata.name"}}),
     ("logjam-devices", "Service/headrace-logjam-consumers/spec/clusterIP", "None"),
@@ -224,27 +227,27 @@ def test_the_live_page_finds_every_part_and_is_for_named_hosts() -> None:
     assert at(objects, "Service/headrace-live/spec/type") == "ClusterIP"
 
 
+LISTS: Final = {"extraVolumes": "volumes", "extraContainers": "containers"}
+OF_CONTAINERS: Final = {"extraEnv": "env", "extraEnvFrom": "envFrom", "extraVolumeMounts": "volumeMounts"}
+OF_METADATA: Final = {"podAnnotations": "annotations", "podLabels": "labels"}
+
+
 def test_everything_that_a_pod_may_be_given_is_in_every_pod() -> None:
     """Of receivers, broker, landing job, live page, topics job and test; a part's own value wins."""
+    values = yaml.safe_load((CI / "pods-values.yaml").read_text())
     found = set()
     for each, pod in workloads(scenario("pods")):
         part, spec = component(each), pod["spec"]
         found.add(part)
-        assert spec["priorityClassName"] == "ingest", part
-        assert spec["nodeSelector"] == {"pool": "ingest"}, part
-        assert spec["tolerations"][0].get("key") == (None if part == "courier" else "dedicated"), part
-        assert spec["affinity"]["nodeAffinity"], part
-        assert spec["hostAliases"][0]["ip"] == "10.0.0.5", part
-        assert (spec["dnsPolicy"], spec["dnsConfig"]["options"][0]["name"]) == ("ClusterFirst", "ndots"), part
-        assert [container["name"] for container in spec["initContainers"]] == ["wait"], part
-        ours, beside = spec["containers"]
-        assert beside["name"] == "log-shipper", part
-        assert variables(ours)["TZ"] == "UTC", part
-        assert {"configMapRef": {"name": "site"}} in ours["envFrom"], part
-        assert "/etc/site" in {mount["mountPath"] for mount in ours["volumeMounts"]}, part
-        assert {"name": "site", "configMap": {"name": "site"}} in spec["volumes"], part
-        assert pod["metadata"]["annotations"]["example.org/owner"] == "platform", part
-        assert pod["metadata"]["labels"]["team"] == "platform", part
+        given = {**values["podDefaults"], **values["receivers"].get(part, {})}
+        for name in given.keys() & set(spec):
+            assert spec[name] == given[name], part
+        for places, there in ((LISTS, spec), (OF_CONTAINERS, spec["containers"][0])):
+            for name, place in places.items():
+                assert all(one in there[place] for one in given.pop(name)), (part, name)
+        for name, place in OF_METADATA.items():
+            assert given.pop(name).items() <= pod["metadata"][place].items(), (part, name)
+        assert given.keys() - {"image", "service"} <= set(spec), part
         assert spec["serviceAccountName"] == ("landing" if part == "lake" else "site"), part
     assert found == {"forward", "lumberjack", "courier", "logjam", "segment", "kafka", "lake", "live", "topics", "test"}
 
