@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from tests.helm.chart import CHART, Object, RefusedError
+from tests.helm.chart import CHART, RefusedError
 
 ADMISSION = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
 API = {"NetworkPolicy": "networking.k8s.io/v1"}
@@ -59,19 +57,6 @@ class Namespace:
 
     def upgrade(self, *arguments: str) -> None:
         self.helm("upgrade", str(CHART), *arguments)
-
-
-def pod_of(each: Object) -> str:
-    """The pod that a workload makes, as a manifest that the API server can judge by itself."""
-    template = each["spec"].get("template", each)
-    metadata = {"name": each["metadata"]["name"], "labels": template["metadata"]["labels"]}
-    spec = {**template["spec"]}
-    claimed = each["spec"].get("volumeClaimTemplates", [])
-    spec["volumes"] = [
-        *spec.get("volumes", []),
-        *({"name": claim["metadata"]["name"], "emptyDir": {}} for claim in claimed),
-    ]
-    return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
 @contextlib.contextmanager
