@@ -66,9 +66,14 @@ def drain(place: Namespace) -> None:
 
 
 def kill_landing(place: Namespace) -> None:
-    """SIGKILL; the pod that takes its place may start while the old one still ends."""
+    """SIGKILL; the pod that takes its place, perhaps while the old one still ends, lands batches."""
     place.kubectl("delete", "pod", "--selector", f"{OURS}=lake", "--force", "--grace-period=0")
-    settled(place, "lake")
+
+    def lands() -> bool:
+        pods = [pod["metadata"]["name"] for pod in place.get("pods", "", "--selector", f"{OURS}=lake")]
+        return any(metric_of(place, pod, 8080, "headrace_lake_batches_total") for pod in pods)
+
+    wait_for(lands, "the landing job lands again", 900)
 
 
 def manifest() -> str:
