@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
 import itertools
 from collections import Counter
@@ -18,6 +17,7 @@ COMPARED = {
 }  # fmt: skip
 NO_NUMBERS = ast.JoinedStr | ast.List | ast.Tuple
 LOGS = {"log", "_log", "logger"}
+FUTURE = b"from __future__ import annotations"
 OUTSIDE = {"cli/headrace_cli/machine/tether.py"}
 """Files that run without the environment's packages, so that they cannot import the switch."""
 
@@ -26,6 +26,7 @@ OUTSIDE = {"cli/headrace_cli/machine/tether.py"}
 class Mutant:
     """One place of a file, in bytes of it, and what is there instead; nothing is there instead of a `drop`."""
 
+    folder: str
     file: str
     line: int
     kind: str
@@ -34,53 +35,47 @@ class Mutant:
     old: str
     new: str
 
+    def __str__(self) -> str:
+        return " ".join(f"{self.file}:{self.line} {self.kind}: {self.old} → {self.new}".split())
 
-def ordered(root: Path, folder: str, seed: int) -> list[Mutant]:
-    """Returns every mutant of a folder in the order of a seed. Where one is depends on no other, so a change exchanges few."""
+
+def chosen(root: Path, folder: str, count: int) -> list[Mutant]:
+    """Returns so many mutants of a folder, by file and line, that do not overlap. Where one stands in their order depends on no
+    other, so a change of the folder exchanges few.
+    """
     places, counted = {}, Counter[str]()
     for path in sorted((root / folder).glob("**/headrace_*/**/*.py")):
         if (file := str(path.relative_to(root))) not in OUTSIDE:
             lines = (text := path.read_bytes()).decode().split("\n")
-            for mutant in mutants(file, text):
-                what = f"{seed} {file} {mutant.kind} {lines[mutant.line - 1]} {mutant.old}"
+            for mutant in mutants(folder, file, text):
+                what = f"1 {file} {mutant.kind} {lines[mutant.line - 1]} {mutant.old}"
                 counted[what] += 1
                 places[mutant] = hashlib.sha256(f"{what} {counted[what]}".encode()).digest()
-    return sorted(places, key=places.__getitem__)
+    kept: list[Mutant] = []
+    for mutant in sorted(places, key=places.__getitem__):
+        near = [each for each in kept if each.file == mutant.file]
+        if len(kept) < count and all(each.end <= mutant.start or mutant.end <= each.start for each in near):
+            kept.append(mutant)
+    return sorted(kept, key=lambda each: (each.file, each.start))
 
 
-def first(root: Path, found: list[Mutant], count: int) -> list[Mutant]:
-    """Returns the first ones that compile and do not overlap with others, by file and line."""
-    chosen: list[Mutant] = []
-    for mutant in found:
-        near = [each for each in chosen if each.file == mutant.file]
-        if len(chosen) < count and all(each.end <= mutant.start or mutant.end <= each.start for each in near):
-            with contextlib.suppress(SyntaxError):
-                compile(instrumented((root / mutant.file).read_bytes(), {1: mutant}), mutant.file, "exec")
-                chosen.append(mutant)
-    return sorted(chosen, key=lambda each: (each.file, each.start))
+def write(root: Path, found: list[Mutant]) -> None:
+    """Puts all of these mutants, which do not overlap, into their files; their places in the list are their numbers."""
+    for file in {mutant.file for mutant in found}:
+        text = (root / file).read_bytes()
+        for number, mutant in reversed(list(enumerate(found))):
+            if mutant.file == file:
+                guarded = f"(({mutant.new}) if __mutant__({number}) else ({mutant.old}))"
+                if mutant.kind == "drop":
+                    guarded = f"if not __mutant__({number}): {mutant.old}"
+                text = text[: mutant.start] + guarded.encode() + text[mutant.end :]
+        switched = FUTURE + b"; from headrace_mutants import mutant as __mutant__"  # lines keep their numbers
+        (root / file).write_bytes(text.replace(FUTURE, switched, 1))
 
 
-def write(root: Path, numbered: dict[int, Mutant]) -> None:
-    """Puts all of these mutants, which do not overlap, into their files."""
-    for file in {mutant.file for mutant in numbered.values()}:
-        own = {number: mutant for number, mutant in numbered.items() if mutant.file == file}
-        (root / file).write_bytes(instrumented((root / file).read_bytes(), own))
-
-
-def instrumented(text: bytes, numbered: dict[int, Mutant]) -> bytes:
-    """Returns the source with all of these mutants, which do not overlap. Lines keep their numbers."""
-    for number, mutant in sorted(numbered.items(), key=lambda pair: -pair[1].start):
-        guarded = f"(({mutant.new}) if __mutant__({number}) else ({mutant.old}))"
-        if mutant.kind == "drop":
-            guarded = f"if not __mutant__({number}): {mutant.old}"
-        text = text[: mutant.start] + guarded.encode() + text[mutant.end :]
-    future = b"from __future__ import annotations"
-    return text.replace(future, future + b"; from headrace_mutants import mutant as __mutant__", 1)
-
-
-def mutants(file: str, text: bytes) -> Iterator[Mutant]:
-    """Yields every mutant of a source, none of one whose annotations are evaluated."""
-    if b"\nfrom __future__ import annotations\n" not in text:
+def mutants(folder: str, file: str, text: bytes) -> Iterator[Mutant]:
+    """Yields every mutant of a source, by its place; none of one whose annotations are evaluated."""
+    if FUTURE not in text:
         return
     begins = [0, *itertools.accumulate(len(line) + 1 for line in text.split(b"\n"))]
 
@@ -91,7 +86,7 @@ def mutants(file: str, text: bytes) -> Iterator[Mutant]:
         for kind, part, new in changes(node, lambda part: f"({text[place(part)].decode()})"):
             start, end = (where := place(part)).start, where.stop
             if kind != "drop" or not text[begins[part.lineno - 1] : start].strip():
-                yield Mutant(file, part.lineno, kind, start, end, text[where].decode(), new)
+                yield Mutant(folder, file, part.lineno, kind, start, end, text[where].decode(), new)
 
 
 def within(node: ast.AST, *, called: bool) -> Iterator[ast.AST]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 from tests.gate import switch
-from tests.gate.__main__ import judged
-from tests.gate.running import Copy
-from tests.gate.source import first, mutants, write
+from tests.gate.__main__ import Copy
+from tests.gate.source import chosen, write
 
 TOY = dedent("""\
     '''A toy.'''
@@ -30,7 +30,7 @@ TOY = dedent("""\
 """)
 TESTS = dedent("""\
     import subprocess, sys
-    from toy import grown
+    from headrace_toy.toy import grown
 
     assert grown(-2) in (1, 9), "what fails already when tests are imported is noticed, too"
 
@@ -38,7 +38,7 @@ TESTS = dedent("""\
         assert grown(2) == 5
 
     def test_most():
-        assert subprocess.run([sys.executable, "-c", "import toy; assert toy.grown(12) == 9"]).returncode == 0
+        assert subprocess.run([sys.executable, "-c", "from headrace_toy import toy; assert toy.grown(12) == 9"]).returncode == 0
 """)
 FOUND = [
     ("drop", 'told.append(\n        "nor this",\n    )', "survived"),
@@ -54,12 +54,14 @@ def test_mutants_are_killed_survive_or_have_no_test(tmp_path: Path) -> None:
     shutil.copyfile(switch.__file__, root / "headrace_mutants.py")
     (root / "conftest.py").write_text('def pytest_addoption(parser): parser.addoption("--tier")')
     (root / "tests" / "test_toy.py").write_text(TESTS)
-    (root / "toy.py").write_text(TOY)
-    numbered = dict(enumerate(first(root, list(mutants("toy.py", TOY.encode())), count=9), 1))
-    write(root, numbered)
-    copy = Copy(tmp_path, root, sys.executable, {"PATH": ""})
+    (root / "headrace_toy").mkdir()
+    (root / "headrace_toy" / "toy.py").write_text(TOY)
+    found = chosen(root, ".", count=9)
+    write(root, found)
+    copy = Copy(tmp_path, sys.executable, {"PATH": os.environ["PATH"]})
     copy.look(1, [])
-    assert (len(copy.seconds), copy.failed) == (2, []), "with no mutant active, the toy does what it did"
-    assert copy.hits[2] == {"tests/test_toy.py::test_grown", "tests/test_toy.py::test_most"}
-    lines = [judged(copy, number, mutant) for number, mutant in numbered.items()]
-    assert [(line["kind"], line["old"], line["result"]) for line in lines] == FOUND
+    assert len(copy.seconds) == 2, "with no mutant active, the toy does what it did"
+    assert {test for hit, test in copy.hits if hit == 1} == set(copy.seconds), (
+        "a process that a test starts comes by it, too"
+    )
+    assert [(mutant.kind, mutant.old, copy.judge(number)) for number, mutant in enumerate(found)] == FOUND
