@@ -126,11 +126,11 @@ class Conversation(driving.Outcome):
     def comparable(self) -> Any:
         """What does not depend on how the bytes were split.
 
-        A KeepAlive overtakes what waits, and a writer's levels are merged as they come. A fault that shows only when a block has
-        its turn is at no known offset.
+        A KeepAlive and the refusal of an unknown type overtake what waits, and a writer's levels are merged as they come. A fault
+        that shows only when a block has its turn is at no known offset.
         """
         said: list[Any] = []
-        kept = [reply for reply in self.said() if type(reply).__name__ != "KeepAlive"]
+        kept = [reply for reply in self.said() if type(reply).__name__ not in ("KeepAlive", "OperationUnsupported")]
         for reply in kept:
             level, before = reply, said[-1] if said else None
             if (

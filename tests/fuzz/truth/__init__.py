@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 @dataclass
 class Told:
     """What is sent, and what must come of it. `closes`: the limit that ends the connection; "": what is no limit; None: nothing
-    does. `limits`: other than the default ones.
+    does. `limits`: other than the default ones. `inside`: what becomes of that which is compressed.
     """
 
     sent: Sent = field(default_factory=list)
@@ -55,6 +55,7 @@ class Told:
     replies: list[Any] = field(default_factory=list)
     closes: str | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
+    inside: Callable[[bytes], bytes] = bytes
 
 
 class Pairs(list[tuple[Any, Any]]):

@@ -21,7 +21,7 @@ class Event(NamedTuple):
 
 
 def told(s: Chance) -> Told:
-    found = Told()
+    found = Told(inside=s.inside)
     for _ in range(s.choice((1, 1, 2, 3))):
         events = []
         for _ in range(s.choice((0, 1, 2, 5, 20))):
@@ -36,7 +36,7 @@ def told(s: Chance) -> Told:
 
 
 def payload(found: Told, events: Sequence[Event], nonce: bytes = bytes(16), kind: str = "JDAT", level: int = 9) -> None:
-    stream = zlib.compress(b"".join(framed(event.document.raw) for event in events), level)
+    stream = zlib.compress(found.inside(b"".join(framed(event.document.raw) for event in events)), level)
     size = 16 + len(stream) if kind == "JDAT" else 0xFFFF_FFFF
     found.sent.append([kind.encode() + size.to_bytes(4, "big") + nonce + stream])
     found.replies.append((nonce, len(events)))

@@ -58,7 +58,7 @@ FIELDS: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def told(s: Chance) -> Told:
-    found = Told()
+    found = Told(inside=s.inside)
     kind = s.choice((b"1D", b"2J", b"2J", b"2J", b"1J"))
     for _ in range(s.choice((1, 2, 4))):
         events = [_pairs(s) for _ in range(s.choice((0, 1, 2, 5, 20)))] if kind == b"1D" else _beats(s)
@@ -78,7 +78,7 @@ def window(
         refused = part._replace(body=whole, attributes={"sequence": number % 2**32})
         found.parts.append(refused if part.reason else part)
     if level is not None:
-        frames = version + b"C" + framed(zlib.compress(frames, level))
+        frames = version + b"C" + framed(zlib.compress(found.inside(frames), level))
     found.sent.append([version + b"W" + struct.pack(">I", len(events)) + (frames if events else b"")])
     found.replies.append((version.decode(), (first + len(events) - 1) % 2**32 if events else 0))
 

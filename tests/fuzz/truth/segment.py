@@ -58,9 +58,7 @@ class Speech:
         self.told.sent += [[block]] * times
 
 
-def told(s: Chance, dialects: Sequence[bool] = (False, True)) -> Told:
-    """Of one of these dialects: today's or not."""
-    today = s.choice(dialects)
+def told(s: Chance, *, today: bool) -> Told:
     speech = Speech(today=today, segments=s.choice(("ab", "aa", "ba")))
     for _ in range(s.choice((1, 3, 6))):
         events = [s.choice(DATA) for _ in range(s.choice((1, 1, 2, 5)))]
