@@ -6,6 +6,7 @@ linear doubles three times; a step, where a limit or another way begins, is one 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import gzip
 import statistics
@@ -13,7 +14,8 @@ import time
 import tracemalloc
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +28,7 @@ from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.wire.codes import Kind
 
 from tests.courier import driving as courier
-from tests.driving import NOW_MS, PEER
+from tests.driving import NOW_MS, PEER, traced
 from tests.forward import driving as forward
 from tests.forward.driving import pack
 from tests.fuzz.chance import Sent, flat
@@ -111,17 +113,15 @@ class Growing(NamedTuple):
 
 
 def _rows(
-    name: str,
-    session: Callable[[], ByteSession | MessageSession],
-    around: Callable[[bytes], list[bytes]],
+    name: str, session: Callable[[], ByteSession | MessageSession], around: Callable[[bytes], list[bytes]],
     of: Mapping[str, Callable[[int], bytes]],
-) -> list[Growing]:
+) -> list[Growing]:  # fmt: skip
     """For each thing of which there are more and more, the message around it."""
+    return [Growing(f"{name}: {what}", session, partial(_message, around, made)) for what, made in of.items()]
 
-    def grows(made: Callable[[int], bytes]) -> Callable[[int], Sent]:
-        return lambda n: [around(made(n))]
 
-    return [Growing(f"{name}: {what}", session, grows(made)) for what, made in of.items()]
+def _message(around: Callable[[bytes], list[bytes]], made: Callable[[int], bytes], count: int) -> Sent:
+    return [around(made(count))]
 
 
 def _streams(name: str, session: Callable[[], ByteSession], **of: Callable[[int], bytes]) -> list[Growing]:
@@ -214,56 +214,46 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Drives a session as a connection does. Counts only the time that is spent in it, or in its frames."""
+    """Drives a session as a connection does."""
 
     def __init__(self, session: ByteSession | MessageSession) -> None:
-        self.session = session
-        self.spent = 0.0
+        self.session: Any = session
         self.frames: deque[Frame] = deque()
         self.held = 0
         """Bytes of frames that are not built."""
         self._store = instant.InstantStore()
 
-    def timed(self, step: Any, *given: Any) -> Any:
-        began = time.thread_time()
-        try:
-            return step(*given)
-        finally:
-            self.spent += time.thread_time() - began
-
     def hear(self, message: Any) -> None:
         """One read, looked through."""
-        self.timed(self.session.receive, message, NOW_MS)
+        self.session.receive(message, NOW_MS)
         while self.session.status().busy:
-            self.timed(self.session.receive, b"" if isinstance(message, bytes) else Message(()), NOW_MS)
+            self.session.receive(b"" if isinstance(message, bytes) else Message(()), NOW_MS)
 
     def take(self) -> None:
         """What it hands out: frames, questions, which are answered at once."""
-        session = self.session
-        found: list[Frame] = self.timed(list, session.frames())
+        self._hand_out()
+        while questions := list(self.session.questions()):
+            for question in questions:
+                try:
+                    self.session.answered(question.ticket, self._store.answer(question))
+                finally:
+                    self._hand_out()
+
+    def _hand_out(self) -> None:
+        found = list(self.session.frames())
         self.frames += found
         self.held += sum(frame.size for frame in found)
-        while questions := self.timed(list, session.questions()):
-            for question in questions:
-                answer = self._store.answer(question)
-                try:
-                    self.timed(session.answered, question.ticket, answer)
-                finally:
-                    self.frames += self.timed(list, session.frames())
 
     def serve(self) -> None:
         """Builds and stores frames, and hears replies."""
         while self.frames:
             frame = self.frames.popleft()
-            count = 0
-            runs = frame.runs()
-            while (run := self.timed(next, runs, self)) is not self:
-                count += len(run) if isinstance(run, list) else not isinstance(run, int)
-            self.timed(self.session.stored, frame.ticket, count, True)
-            while self.timed(self.session.outgoing):
+            count = sum(len(run) if isinstance(run, list) else not isinstance(run, int) for run in frame.runs())
+            self.session.stored(frame.ticket, count, True)
+            while self.session.outgoing():
                 pass
             self.take()
-        while self.timed(self.session.outgoing):
+        while self.session.outgoing():
             pass
 
 
@@ -275,40 +265,39 @@ def reads(session: ByteSession | MessageSession, sent: Sent) -> Iterator[Any]:
     return (data[at : at + READ] for at in range(0, len(data), READ))
 
 
-def cost(growing: Growing, size: int) -> Cost:
-    """What an input costs."""
-    session, sent = growing.session(), growing.sent(size)
-    meter, arriving = Meter(session), list(reads(session, sent))
-    gc.collect()
-    try:
+def run(growing: Growing, arriving: Iterable[Any], each: Callable[[Meter], None]) -> None:
+    """Drives an input until it ends or is refused; `each` is called behind every read."""
+    meter = Meter(growing.session())
+    with contextlib.suppress(ProtocolError):
         for read in arriving:
             meter.hear(read)
             meter.take()
-            meter.serve()
-    except ProtocolError:
-        pass
-    meter.serve()
-    return Cost(meter.spent, len(flat(sent)))
+            each(meter)
+    each(meter)
+
+
+def cost(growing: Growing, size: int) -> Cost:
+    """What an input costs."""
+    arriving = list(reads(growing.session(), sent := growing.sent(size)))
+    gc.collect()
+    began = time.thread_time()
+    run(growing, arriving, Meter.serve)
+    return Cost(time.thread_time() - began, len(flat(sent)))
 
 
 def held(growing: Growing, size: int) -> tuple[int, int]:
     """(bytes in memory, bytes that it says it holds), where the first is largest; its frames wait for the publisher."""
-    session, sent = growing.session(), growing.sent(size)
-    meter, arriving = Meter(session), list(reads(session, sent))
-    most = (0, 0)
+    arriving = list(reads(growing.session(), growing.sent(size)))
+    found = [(0, 0)]
+
+    def note(meter: Meter) -> None:
+        status = meter.session.status()
+        found.append((tracemalloc.get_traced_memory()[0], status.partial_bytes + status.waiting_bytes + meter.held))
+
     gc.collect()
-    tracemalloc.start()
-    try:
-        for read in arriving:
-            meter.hear(read)
-            meter.take()
-            said = session.status().partial_bytes + session.status().waiting_bytes + meter.held
-            most = max(most, (tracemalloc.get_traced_memory()[0], said), key=lambda pair: pair[0] - HELD * pair[1])
-    except ProtocolError:
-        pass
-    finally:
-        tracemalloc.stop()
-    return most
+    with traced():
+        run(growing, arriving, note)
+    return max(found, key=lambda pair: pair[0] - HELD * pair[1])
 
 
 def factor(costs: list[Cost]) -> float:

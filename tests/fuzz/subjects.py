@@ -108,41 +108,20 @@ _FORWARD: Final = of_bytes(forward.drive)
 PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "forward": [
         Subject(_FORWARD, lambda made: made.replies, captures("forward", "*.bin"), forward_truth.told),
-        Subject(
-            _FORWARD,
-            lambda made: [*map(orjson.loads, made.replies)],
-            captures("forward", "json_*.bin"),
-            forward_truth.in_json,
-        ),
+        Subject(_FORWARD, lambda made: [*map(orjson.loads, made.replies)], captures("forward", "json_*.bin"),
+                forward_truth.in_json),
     ],
     "lumberjack": [
-        Subject(
-            of_bytes(lumberjack.drive),
-            lambda made: made.acks,
-            captures("lumberjack", "*.c2s.bin"),
-            lumberjack_truth.told,
-        ),
+        Subject(of_bytes(lumberjack.drive), lambda made: made.acks, captures("lumberjack", "*.c2s.bin"), lumberjack_truth.told)
     ],
     "courier": [
-        Subject(
-            of_bytes(courier.drive),
-            lambda made: made.acknowledged,
-            captures("courier", "*.c2s.bin"),
-            courier_truth.told,
-        ),
+        Subject(of_bytes(courier.drive), lambda made: made.acknowledged, captures("courier", "*.c2s.bin"), courier_truth.told)
     ],
     "logjam": [
-        Subject(
-            _turns,
-            lambda made: [reply[1:] for reply in made.replies],
-            _devices(),
-            logjam_truth.told,
-            _of_turns,
-            messages=True,
-        ),
+        Subject(_turns, lambda made: [each[1:] for each in made.replies], _devices(), logjam_truth.told, _of_turns, messages=True)
     ],
     "segment": [_segments(ORIGINAL, today=False), _segments(TODAY, today=True)],
-}
+}  # fmt: skip
 
 
 def made(protocol: str, seed: str) -> tuple[Subject, Sent, Chance]:

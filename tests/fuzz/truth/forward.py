@@ -61,7 +61,7 @@ class Entry(NamedTuple):
     """An entry: as it is sent, its record as JSON, the notes on it; why it is none. `whole`: its time is a whole millisecond."""
 
     raw: bytes
-    body: str
+    body: str | bytes
     notes: dict[str, Any]
     time: str = ""
     whole: bool = True
@@ -133,17 +133,7 @@ def told(s: Chance) -> Told:
         elif s.perhaps(0.3):
             names, chunk = s.choice(((False, s.choice(NO_CHUNKS)), (True, _go(s, s.choice((0, YEAR, -YEAR))))))
         more = s.choice(({}, {"compressed": "gzip"}, {"x": b"y"}))
-        message(
-            found,
-            entries,
-            mode,
-            chunk,
-            tag,
-            s.randrange(99),
-            names=names and chunk is not None,
-            is_hash=is_hash,
-            **more,
-        )
+        message(found, entries, mode, chunk, tag, s.randrange(99), names=names, is_hash=is_hash, **more)
     return found
 
 
@@ -180,11 +170,18 @@ def message(
     about = {} if chunk is None else {"chunk": plain(rendered("17" if chunk == 17 else chunk, set()))}
     content = chunk if isinstance(chunk, bytes) else str(chunk).encode()
     ids = named(b"forward", tag.encode(), content, body)[:26]
-    for index, (raw, body_, notes, time, whole, reason) in enumerate(entries):
-        own = RANDOM if not names or (is_hash and whole and not reason) else f"{ids}{index:08x}"
+    _tell(found, entries, tag, ids if names and chunk is not None else "", about, is_hash=is_hash)
+
+
+def _tell(
+    found: Told, entries: Sequence[Entry], tag: str, ids: str, about: dict[str, Any], *, is_hash: bool
+) -> None:  # fmt: skip
+    """`ids`: how they begin, if they name a sending."""
+    for index, (raw, body, notes, time, whole, reason) in enumerate(entries):
+        own = f"{ids}{index:08x}" if ids and not (is_hash and whole and not reason) else RANDOM
         noted = about | ({"tag": tag, "index": index} if reason else notes)
-        stored = "" if reason else time
-        found.parts.append(Part(raw if reason else body_, own, tag or "-", source("forward"), stored, noted, reason))
+        time = "" if reason else time
+        found.parts.append(Part(raw if reason else body, own, tag or "-", source("forward"), time, noted, reason))
 
 
 JSON_TIMES: Final[tuple[tuple[bytes, str, bool, dict[str, Any]], ...]] = (
@@ -203,16 +200,13 @@ def in_json(s: Chance) -> Told:
         chunk, entries = s.choice((None, "c é", "0" * 32)), []
         for _ in range(s.choice((0, 1, 2, 5))):
             record = document(s, {"k": value(s)}, sound=True) if s.perhaps(0.9) else refused(b"[]", "bad_record")
-            entries.append((record, *s.choice(JSON_TIMES)))
-        texts = [b"[%b,%b]" % (time, record.raw) for record, time, *_ in entries]
-        body, about = b"[" + b",".join(texts) + b"]", {} if chunk is None else {"chunk": chunk}
+            written, stored, whole, notes = s.choice(JSON_TIMES)
+            reason = record.reason or ("" if stored else "bad_time")
+            raw = b"[%b,%b]" % (written, record.raw)
+            entries.append(Entry(raw, record.body, notes | record.note, stored, whole, reason))
+        body, about = b"[" + b",".join(each.raw for each in entries) + b"]", {} if chunk is None else {"chunk": chunk}
         found.sent.append(['["é",'.encode() + body + b"," + json.dumps(about, ensure_ascii=False).encode() + b"]"])
         found.replies += [] if chunk is None else [{"ack": chunk}]
         ids = named(b"forward", "é".encode(), str(chunk).encode(), body)[:26]
-        for index, (record, _, stored, whole, notes) in enumerate(entries):
-            reason = record.reason or ("" if stored else "bad_time")
-            own = RANDOM if chunk is None or (whole and len(chunk) == 32 and not reason) else f"{ids}{index:08x}"
-            noted = about | ({"tag": "é", "index": index} if reason else notes | record.note)
-            body_, time = (texts[index], "") if reason else (record.body, stored)
-            found.parts.append(Part(body_, own, "é", source("forward"), time, noted, reason))
+        _tell(found, entries, "é", ids if chunk else "", about, is_hash=chunk == "0" * 32)
     return found
