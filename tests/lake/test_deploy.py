@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 import headrace_lake
@@ -31,56 +30,39 @@ def test_pages_name_the_versions_that_are_tested(page: str) -> None:
 
 
 EXECUTOR = {
-    "SPARK_DRIVER_URL": "spark://driver:7078",
-    "SPARK_EXECUTOR_ID": "3",
-    "SPARK_EXECUTOR_CORES": "2",
-    "SPARK_APPLICATION_ID": "spark-1",
-    "SPARK_EXECUTOR_POD_IP": "10.0.0.9",
-    "SPARK_RESOURCE_PROFILE_ID": "0",
-    "SPARK_EXECUTOR_POD_NAME": "lake-exec-3",
-    "SPARK_EXECUTOR_MEMORY": "1g",
-}
+    "SPARK_DRIVER_URL": "spark://driver:7078", "SPARK_EXECUTOR_ID": "3", "SPARK_EXECUTOR_CORES": "2",
+    "SPARK_APPLICATION_ID": "spark-1", "SPARK_EXECUTOR_POD_IP": "10.0.0.9", "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_EXECUTOR_POD_NAME": "lake-exec-3", "SPARK_EXECUTOR_MEMORY": "1g", "SPARK_CLASSPATH": "/more",
+    **{f"SPARK_JAVA_OPT_{number}": f"-Dn={number} x" for number in range(11)},
+}  # fmt: skip
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> Path:
-    """A folder with programs that print their arguments, one on a line."""
+def test_the_image_is_the_job_spark_submit_or_an_executor(tmp_path: Path) -> None:
+    """By its first argument. Programs in the place of the real ones print their arguments."""
     for name in ("bin/spark-submit", "bin/java", "bin/python"):
         program = tmp_path / name
         program.parent.mkdir(exist_ok=True)
         program.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
         program.chmod(0o755)
-    return tmp_path
+    folder = str(tmp_path)
 
+    def become(*arguments: str, **variables: str) -> list[str]:
+        given = {"PATH": f"{folder}/bin:/usr/bin:/bin", "SPARK_HOME": folder, "JAVA_HOME": folder, **variables}
+        command = ["/bin/bash", str(ROOT / "spark_jobs" / "entrypoint.sh"), *arguments]
+        return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.splitlines()
 
-def become(programs: Path, arguments: list[str], variables: Mapping[str, str] = {}) -> list[str]:
-    """The program and its arguments."""
-    folder = str(programs)
-    given = {"PATH": f"{folder}/bin:/usr/bin:/bin", "SPARK_HOME": folder, "JAVA_HOME": folder, **variables}
-    command = ["/bin/bash", str(ROOT / "spark_jobs" / "entrypoint.sh"), *arguments]
-    return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.splitlines()
+    for arguments in ([], ["erase", "--where", "a = 'b c'"]):
+        assert become(*arguments) == [f"{folder}/bin/python", "-P", "-m", "headrace_lake", *arguments]
 
-
-@pytest.mark.parametrize("arguments", [[], ["erase", "--where", "a = 'b c'"]])
-def test_without_a_role_it_is_the_job(programs: Path, arguments: list[str]) -> None:
-    assert become(programs, arguments) == [f"{programs}/bin/python", "-P", "-m", "headrace_lake", *arguments]
-
-
-def test_a_driver_is_spark_submit_in_client_mode(programs: Path) -> None:
-    given = ["--properties-file", "/opt/spark/conf/spark.properties", "--class", "x", "local:///job.py", "--once"]
-    program, *words = become(programs, ["driver", *given], {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.8"})
-    assert program == f"{programs}/bin/spark-submit"
-    assert words[-len(given) - 2 :] == ["--deploy-mode", "client", *given]
+    submitted = ["--properties-file", "/opt/spark/conf/spark.properties", "--class", "x", "local:///job.py", "--once"]
+    words = become("driver", *submitted, SPARK_DRIVER_BIND_ADDRESS="10.0.0.8")
+    assert words[0] == f"{folder}/bin/spark-submit"
+    assert words[-len(submitted) - 2 :] == ["--deploy-mode", "client", *submitted]
     assert "spark.driver.bindAddress=10.0.0.8" in words
 
-
-def test_an_executor_gets_its_options_in_their_order(programs: Path) -> None:
-    options = {f"SPARK_JAVA_OPT_{number}": f"-Dn={number} x" for number in range(11)}
-    words = become(programs, ["executor"], {**EXECUTOR, **options, "SPARK_CLASSPATH": "/more"})
-    assert words[:14] == [
-        f"{programs}/bin/java", *(f"-Dn={number} x" for number in range(11)), "-Xms1g", "-Xmx1g",
-    ]  # fmt: skip
-    assert words[words.index("-cp") + 1] == f"{programs}/conf:/more:{programs}/jars/*"
+    words = become("executor", **EXECUTOR)
+    assert words[:14] == [f"{folder}/bin/java", *(f"-Dn={number} x" for number in range(11)), "-Xms1g", "-Xmx1g"]
+    assert words[words.index("-cp") + 1] == f"{folder}/conf:/more:{folder}/jars/*"
     backend = words.index("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend")
     assert " ".join(words[backend + 1 :]) == (
         "--driver-url spark://driver:7078 --executor-id 3 --cores 2 --app-id spark-1 --hostname 10.0.0.9"

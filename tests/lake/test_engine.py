@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,34 +31,29 @@ from pyspark.sql import SparkSession
 from tests.contract.receiver import variables
 from tests.contract.waiting import PATIENCE, wait_for
 from tests.lake.runs import Runs
-
-
-@pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as sleeper:
-        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=sleeper))
-        yield sleeper
-        sleeper.kill()
-
+from tests.tiers import sized
 
 SETTINGS = LakeSettings(path="/lake", checkpoint="/checkpoint")
 
 
 @pytest.mark.parametrize(
-    "lost", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("gone")], ids=repr
-)
-@pytest.mark.parametrize(
-    ("number", "name"), [(signal.SIGKILL, "9 (Killed)"), (signal.SIGRTMIN + 1, "35 (Real-time signal 1)")]
+    ("number", "name", "lost"),
+    [
+        (signal.SIGKILL, "9 (Killed)", ConnectionRefusedError(111, "Connection refused")),
+        (signal.SIGRTMIN + 1, "35 (Real-time signal 1)", Py4JNetworkError("gone")),
+    ],
 )
 def test_a_jvm_that_was_killed_is_named_with_its_signal(
-    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, lost: Exception, number: int, name: str
+    monkeypatch: pytest.MonkeyPatch, number: int, name: str, lost: Exception
 ) -> None:
     session = Mock()
     monkeypatch.setattr(engine, "session", session)
-    said = rf"^Spark's JVM \(pid {process.pid}\) was ended by signal {re.escape(name)}$"
-    process.send_signal(number)
-    with pytest.raises(HeadraceError, match=said), engine.running(SETTINGS, LogSettings()):
-        raise lost
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+        process.send_signal(number)
+        said = rf"^Spark's JVM \(pid {process.pid}\) was ended by signal {re.escape(name)}$"
+        with pytest.raises(HeadraceError, match=said), engine.running(SETTINGS, LogSettings()):
+            raise lost
     assert not session().stop.called, "there is nobody to stop"
 
 
@@ -127,18 +121,14 @@ def test_a_batch_that_does_not_end_does_not_keep_a_job_that_is_to_stop(monkeypat
     monkeypatch.setattr(job, "_STOP_WAIT", 0.0)
     query = Mock(status={"isTriggerActive": True})
     query.awaitTermination.return_value = False  # as while Kafka does not answer
-    settings = LakeProcessSettings(kafka=KafkaSettings(), lake=LakeSettings(path="/lake", checkpoint="/checkpoint"))
+    settings = LakeProcessSettings(kafka=KafkaSettings(), lake=SETTINGS)
     ending = job.Job(Mock(), settings, once=False, log=Mock(), health=Mock())
     ending.stop()
     ending._watch(query, Mock(), 1, Mock())
     query.stop.assert_called_once_with()
 
 
-@pytest.mark.parametrize(
-    "number",
-    [pytest.param(each, marks=() if each is signal.SIGTERM else pytest.mark.long) for each in stops()],
-    ids=lambda number: number.name,
-)
+@pytest.mark.parametrize("number", [*sized([signal.SIGTERM], stops(), stops())], ids=lambda number: number.name)
 def test_it_ends_with_0_while_spark_starts(tmp_path: Path, number: signal.Signals) -> None:
     java = tmp_path / "bin" / "java"  # a JVM that never comes up, and ends as one does: with its input
     java.parent.mkdir()

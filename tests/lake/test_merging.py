@@ -15,58 +15,37 @@ from headrace_lake.tables.statistics import statistics
 from headrace_lake.tables.transaction_log import File
 from headrace_lake.upkeep.maintenance import rest_after
 from headrace_lake.upkeep.merging import parquet_merge
-from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, Piece, choose, is_small
+from headrace_lake.upkeep.merging.choice import MOST_SMALL, SETTLED, choose, is_small
 from headrace_lake.upkeep.merging.parquet_merge import Form, merge_files
-
-from tests.contract.waiting import there
 
 TODAY, YESTERDAY = "2026-05-06", "2026-05-05"
 NOW = 1e9
 FINAL = 6**4  # the levels are 6**3, 6**2 …
 
 
-def day(*sizes: int, age: float = 0.0) -> list[File]:
-    """A day's files, added `age` seconds ago."""
-    return [File(size, NOW - age, None) for size in sizes]
+ENOUGH = [1] * MOST_SMALL
+DUE: dict[str, tuple[str, list[int], float, list[int]]] = {
+    "a day that grows waits": (TODAY, ENOUGH[1:], SETTLED * 9, []),
+    "for enough files": (TODAY, ENOUGH, 0, ENOUGH),
+    "a table without days waits": ("", ENOUGH[1:], SETTLED * 9, []),
+    "for as many": ("", ENOUGH, 0, ENOUGH),
+    "two large files wait": (TODAY, [600, 600], 0, []),
+    "for small ones that fill what is left": (TODAY, [600, 600, 150, 90, 80, 40, 30], 0, [30, 40, 150, 600, 600]),
+    "a day that is over has one file": (YESTERDAY, [7], SETTLED, []),
+    "or waits until nobody writes to it": (YESTERDAY, [7, 3], SETTLED - 1, []),
+    "and is merged to the end": (YESTERDAY, [7, 3], SETTLED, [3, 7]),
+    "a file from the future of this clock": (YESTERDAY, [7, 3], -SETTLED, []),
+}
+"""A day, the sizes of its files, how many seconds ago they were added, and the sizes of those that become one."""
 
 
-def next_piece(**tables: dict[str, list[File]]) -> Piece | None:
-    named = {
-        table: {
-            f"day={day}/{n:03}" if day else f"{n:03}": file
-            for day, files in days.items()
-            for n, file in enumerate(files)
-        }
-        for table, days in tables.items()
-    }
-    return choose(named, today=TODAY, now=NOW, file_bytes=FINAL)
-
-
-def sizes(piece: Piece, files: list[File]) -> list[int]:
-    return sorted(files[int(name[-3:])].size for name in piece.files)
-
-
-@pytest.mark.parametrize("name", [TODAY, ""])
-def test_a_day_that_grows_waits_for_enough_files(name: str) -> None:
-    waiting = day(*[1] * (MOST_SMALL - 1), age=SETTLED * 9)
-    assert next_piece(events={name: waiting}) is None
-    piece = there(next_piece(events={name: day(*[1] * MOST_SMALL)}))
-    assert (piece.table, piece.day, len(piece.files)) == ("events", name, MOST_SMALL)
-
-
-def test_files_become_one_of_the_final_size_as_soon_as_there_are_enough() -> None:
-    assert next_piece(events={TODAY: day(600, 600)}) is None
-    files = day(600, 600, 150, 90, 80, 40, 30)
-    piece = there(next_piece(events={TODAY: files}))
-    assert sizes(piece, files) == [30, 40, 150, 600, 600], "the largest, and small ones that fill what is left"
-
-
-def test_a_day_that_is_over_is_merged_to_the_end_once_nobody_writes_to_it() -> None:
-    assert next_piece(events={YESTERDAY: day(7, age=SETTLED)}) is None
-    assert next_piece(events={YESTERDAY: day(7, 3, age=SETTLED - 1)}) is None
-    piece = there(next_piece(events={YESTERDAY: day(7, 3, age=SETTLED)}))
-    assert len(piece.files) == 2
-    assert next_piece(events={YESTERDAY: day(7, 3, age=-SETTLED)}) is None, "added in the future of this clock"
+@pytest.mark.parametrize("name", DUE)
+def test_which_files_are_merged_next(name: str) -> None:
+    day, sizes, age, merged = DUE[name]
+    files = {f"day={day}/{n:03}" if day else f"{n:03}": File(size, NOW - age, None) for n, size in enumerate(sizes)}
+    piece = choose({"events": files}, today=TODAY, now=NOW, file_bytes=FINAL)
+    assert sorted(piece.files.values() if piece else ()) == merged
+    assert piece is None or (piece.table, piece.day) == ("events", day)
 
 
 @pytest.mark.parametrize("size", [9_000, 360_000, 1_800_000, 7_000_000])
@@ -120,10 +99,10 @@ def rows(seed: int, count: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def write(path: Path, given: list[dict[str, Any]], schema: pa.Schema = SCHEMA, group: int = 70) -> Path:
-    with pq.ParquetWriter(path, schema, store_schema=False) as writer:
+def write(path: Path, given: list[dict[str, Any]]) -> Path:
+    with pq.ParquetWriter(path, SCHEMA, store_schema=False) as writer:
         writer.add_key_value_metadata({"org.apache.spark.version": "4.2.0"})
-        writer.write_table(pa.Table.from_pylist(given, schema=schema), row_group_size=group)
+        writer.write_table(pa.Table.from_pylist(given, schema=SCHEMA), row_group_size=70)
     return path
 
 
@@ -131,13 +110,9 @@ def read(path: Path) -> list[dict[str, Any]]:
     return pa.table(pq.read_table(path)).to_pylist()
 
 
-@pytest.fixture(params=[1 << 14, 128 << 20], ids=["many passes", "one pass"])
-def a_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_merge, "_PASS", request.param)
-
-
-@pytest.mark.usefixtures("a_pass")
-def test_the_rows_are_the_same_and_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("a_pass", [1 << 14, 128 << 20])
+def test_the_rows_are_the_same_and_in_order(tmp_path: Path, a_pass: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_merge, "_PASS", a_pass)
     given = [rows(seed, 150) for seed in range(5)]
     files = [write(tmp_path / str(number), each) for number, each in enumerate(given)]
     merged = tmp_path / "merged"

@@ -19,7 +19,6 @@ from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettin
 from headrace_lake.dedup import choose
 from headrace_lake.dedup.arrays_index import ArraysIndex
 from headrace_lake.dedup.choose import open_index
-from headrace_lake.landing.on_spark import tasks
 from headrace_lake.spark import engine
 from headrace_lake.spark.engine import ZSTD_LEVEL, session_options
 from headrace_lake.spark.jvm import CompilerError
@@ -73,33 +72,28 @@ def test_a_checkpoint_is_found_inside_the_lake_through_a_link(tmp_path: Path) ->
         LakeSettings(path=str(tmp_path / "lake"), checkpoint=str(tmp_path / "elsewhere" / "checkpoint"))
 
 
-def test_the_process_exits_with_78_and_a_line() -> None:
-    done = run("-m", "headrace_lake", "--once", HEADRACE_LAKE__TRIGGER="often")
+def test_the_process_exits_with_78_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_LAKE__TRIGGER", "often")
+    done = run("-m", "headrace_lake", "--once")
     assert done.returncode == EXIT_CONFIG
     (said,) = done.stderr.splitlines()
     assert said.startswith("headrace_lake: HEADRACE_LAKE__TRIGGER: ")
 
 
-@pytest.mark.parametrize("source", ["LAKE__SPARK", "spark-submit"])
-def test_what_the_rows_depend_on_cannot_be_set_otherwise(source: str) -> None:
-    options = {"spark.sql.session.timeZone": "Europe/Vienna"}
-    given, wanted = (options, {}) if source == "spark-submit" else ({}, options)
-    with pytest.raises(
-        ConfigError, match=f"{source} sets spark.sql.session.timeZone to Europe/Vienna: the job needs UTC"
-    ):
-        session_options(given, wanted)
-
-
-def test_what_only_costs_may_be_set_by_either() -> None:
+def test_what_the_rows_depend_on_cannot_be_set_what_only_costs_may() -> None:
+    zone = {"spark.sql.session.timeZone": "Europe/Vienna"}
+    for source, pair in (("spark-submit", (zone, {})), ("LAKE__SPARK", ({}, zone))):
+        with pytest.raises(
+            ConfigError, match=f"{source} sets spark.sql.session.timeZone to Europe/Vienna: .* needs UTC"
+        ):
+            session_options(*pair)
     ours = session_options({}, {})
     pages, level, options = "spark.ui.enabled", f"spark.hadoop.{ZSTD_LEVEL}", "spark.executor.extraJavaOptions"
     for given, wanted, master, shown in (
         ({}, {}, "", "false"),
         ({pages: "true"}, {}, "", None),  # as the context has it
         ({}, {pages: "true"}, "", "true"),
-        ({"spark.master": "local[2]"}, {}, "", "false"),
         ({}, {}, "spark://host:7077", None),  # on a cluster, Spark's pages are served
-        ({"spark.master": "k8s://host"}, {}, "", None),
         ({"spark.master": "yarn"}, {}, "", None),
     ):
         assert session_options(given, wanted, master).get(pages) == shown
@@ -129,9 +123,9 @@ def test_a_command_that_is_interrupted_while_spark_starts_ends_at_once(number: i
     assert (done.returncode, done.stdout) == (128 + number, ""), done.stderr
 
 
-def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What a process of this Python ended with."""
-    given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run([sys.executable, *arguments], env=given, capture_output=True, text=True, check=False)
 
 
@@ -164,17 +158,3 @@ def test_the_way_fits_the_master(
     with pytest.raises(ConfigError, match=chosen) if isinstance(chosen, str) else nullcontext():
         index = open_index(spark, LakeSettings(**settings), "id", log)
         assert chosen == in_jvm.call_args.args[-1] if index is in_jvm.return_value else type(index) is chosen
-
-
-@pytest.mark.parametrize(
-    ("sizes", "parallelism", "wanted"),
-    [
-        ([50] * 200, 64, 1),
-        ([2_500] * 200, 64, 50),
-        ([4_000] * 200, 64, 64),
-        ([49_998, *[1] * 7], 2, 3),
-        ([100_000] * 200, 2, 200),
-    ],
-)
-def test_tasks(sizes: list[int], parallelism: int, wanted: int) -> None:
-    assert tasks(sizes, parallelism) == wanted
