@@ -16,7 +16,6 @@ from headrace_lake.kafka.start import Position
 from headrace_lake.landing.landing import Landing
 from headrace_lake.tables import fence
 from headrace_lake.tables.fence import Fence
-from headrace_lake.tables.layout import BATCHES
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.on_spark import Line, Tables
 from headrace_lake.tables.transaction_log import LiveFiles
@@ -76,13 +75,15 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
 
 @pytest.mark.parametrize("first", range(0, sized(100, 300, 10_000), EACH))
 def test_no_history_breaks_exactly_once(first: int) -> None:
-    failed = {seed: result.failures for seed in range(first, first + EACH) if (result := History(seed).run()).failures}
+    failed = {seed: found for seed in range(first, first + EACH) if (found := History(seed).run())}
     assert not failed, f"python -m tests.lake.model --seed {min(failed)}"
 
 
 def test_a_seed_means_the_same_each_time() -> None:
     for seed in range(5):
-        assert History(seed).run() == History(seed).run()
+        one, other = History(seed), History(seed)
+        assert one.run() == other.run()
+        assert one.trace == other.trace
 
 
 def test_a_replay_of_nothing_does_not_hide_what_a_killed_job_left() -> None:
@@ -93,8 +94,8 @@ def test_a_replay_of_nothing_does_not_hide_what_a_killed_job_left() -> None:
 def test_a_job_that_lacks_a_check_is_found(name: str) -> None:
     where, attribute, instead, seed = MUTANTS[name]
     with mock.patch.object(where, attribute, instead):
-        assert History(seed).run().failures
-    assert not History(seed).run().failures
+        assert History(seed).run()
+    assert not History(seed).run()
 
 
 class Script(History):
@@ -138,42 +139,34 @@ class Script(History):
     def table(self, name: str) -> Table:
         return self.disk.table(f"{LAKE}/{name}")
 
-    def lost(self, *columns: str) -> list[tuple[Any, ...]]:
+    def lost(self) -> list[tuple[Any, ...]]:
+        columns = ("reason", "topic_id", "partition", "from", "to", "rows")
         return [tuple(row[name] for name in columns) for row in self.table("gaps").rows]
+
+    def remade(self, topic: str, partitions: int) -> None:
+        self.kafka.make(topic, partitions)
+
+    def expired(self, topic: str, partition: int, start: int) -> None:
+        self.kafka.topics[topic].partitions[partition].start = start
 
 
 @contextlib.contextmanager
-def bare() -> Iterator[Script]:
-    """A lake in which nothing has landed, and empty topics."""
+def played(*, proven: bool = False, retention_days: int = 1) -> Iterator[Script]:
+    """A lake in which something has landed; after what happens in the block the rest is landed, and judged."""
     script = Script()
+    script.world.chance = lambda: 0.0
+    script.world.retention_days = retention_days
     with script.world.in_place():
         script.kafka.make(EVENTS, 2)
         script.kafka.make(QUARANTINE, 1)
         script.world.make_lake(LAKE)
-        yield script
-
-
-@contextlib.contextmanager
-def played(**world: Any) -> Iterator[Script]:
-    """A lake in which something has landed; after what happens in the block the rest is landed, and judged."""
-    with bare() as script:
-        for name, value in {"chance": lambda: 0.0, **world}.items():
-            setattr(script.world, name, value)
         script.send(QUARANTINE, 0, "", "", "")
         script.land()
         yield script
         for name in ("a", "b"):
             script.jobs[name] = script.stage.start(name, lambda: None)
+        script.proven = proven
         script.end()
-
-
-@contextlib.contextmanager
-def sound(**world: Any) -> Iterator[Script]:
-    """The same, in which nothing may be wrong at the end."""
-    with played(**world) as script:
-        script.proven = True
-        yield script
-    assert script.failures == []
 
 
 def erased_while_files_are_merged(steps: int) -> list[str]:
@@ -220,49 +213,68 @@ def test_at_any_step(script: Callable[[int], list[str]]) -> None:
         assert script(harmful)
 
 
-def test_what_kafka_deletes_of_a_topic_of_which_nothing_has_landed_is_a_loss() -> None:
-    with sound() as script:
-        script.send(EVENTS, 1, "d.1", "d.2")
-        script.kafka.topics[EVENTS].partitions[1].start = 1
-        script.land()
-    assert script.lost("topic", "partition", "from", "to") == [(EVENTS, 1, 0, 1)]
+def erased(script: Script, offset: int) -> None:
+    script.finish(script.start_eraser({("id1", 0, offset)}))
 
 
-def test_what_kafka_deletes_of_a_topic_that_was_recreated_is_a_loss() -> None:
-    """The loss of the old topic is accepted, and nothing of the new topic has landed yet."""
-    with sound() as script:
-        script.send(EVENTS, 0, "d.1")
-        script.land()
-        script.kafka.make(EVENTS, 1)
-        script.land()
-        script.send(EVENTS, 0, "d.2", "d.3")
-        script.kafka.topics[EVENTS].partitions[0].start = 1
-        script.land()
-    assert script.lost("reason", "from", "to") == [("recreated", 1, None), ("recreated", 0, None), ("retention", 0, 1)]
+LAND, KILLED = (Script.land,), (Script.killed_behind_its_events,)
+LOSSES: dict[str, tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]] = {
+    "of a topic of which nothing has landed": (
+        [(Script.send, EVENTS, 1, "d.1", "d.2"), (Script.expired, EVENTS, 1, 1), LAND],
+        [("retention", "id1", 1, 0, 1, 0)],
+    ),
+    "of a topic that was recreated, and of which nothing has landed yet": (
+        [
+            (Script.send, EVENTS, 0, "d.1"), LAND, (Script.remade, EVENTS, 1), LAND,
+            (Script.send, EVENTS, 0, "d.2", "d.3"), (Script.expired, EVENTS, 0, 1), LAND,
+        ],
+        [("recreated", "id1", 0, 1, None, 0), ("recreated", "id1", 1, 0, None, 0), ("retention", "id3", 0, 0, 1, 0)],
+    ),
+    "of a recreated topic, behind a loss that was accepted before": (
+        [(Script.send, QUARANTINE, 0, "", ""), (Script.expired, QUARANTINE, 0, 5), LAND, (Script.remade, QUARANTINE, 1), LAND],
+        [("retention", "id2", 0, 3, 5, 0), ("recreated", "id2", 0, 5, None, 0)],
+    ),
+    "behind which the job goes on": (
+        [
+            (Script.send, EVENTS, 0, "d.1", "d.2"), LAND, (Script.send, EVENTS, 0, "d.3", "d.4", "d.5"),
+            (Script.expired, EVENTS, 0, 4), LAND,
+        ],
+        [("retention", "id1", 0, 2, 4, 0)],
+    ),
+    "of a batch half done, of which a row was erased before": (
+        [(Script.send, EVENTS, 0, "d.1", "d.2", "d.3"), KILLED, (erased, 0), (Script.expired, EVENTS, 0, 3), LAND],
+        [("retention", "id1", 0, 0, 3, 3)],
+    ),
+    "of what a kill left of a partition that was never landed": (
+        [(Script.send, EVENTS, 1, "d.1", "d.2"), KILLED, (Script.remade, EVENTS, 2), LAND],
+        [("recreated", "id1", 0, 0, None, 0), ("recreated", "id1", 1, 0, None, 2)],
+    ),
+    "of the same beside one that was": (
+        [
+            (Script.send, EVENTS, 0, "d.0"), LAND, (Script.send, EVENTS, 1, "d.1", "d.2"), KILLED,
+            (Script.remade, EVENTS, 2), LAND,
+        ],
+        [("recreated", "id1", 0, 1, None, 0), ("recreated", "id1", 1, 0, None, 2)],
+    ),
+}  # fmt: skip
+"""What Kafka deletes before it has landed: the steps of a script, and the gaps that come of it."""
 
 
-def test_the_loss_of_a_recreated_topic_begins_behind_a_loss_that_was_accepted_before() -> None:
-    with sound() as script:
-        script.send(QUARANTINE, 0, "", "")
-        script.kafka.topics[QUARANTINE].partitions[0].start = 5
-        script.land()
-        script.kafka.make(QUARANTINE, 1)
-        script.land()
-    assert script.lost("reason", "from", "to") == [("retention", 3, 5), ("recreated", 5, None)]
-
-
-def test_a_job_that_accepts_a_loss_goes_on_behind_it() -> None:
-    with sound() as script:
-        script.send(EVENTS, 0, "d.1", "d.2")
-        script.land()
-        script.send(EVENTS, 0, "d.3", "d.4", "d.5")
-        script.kafka.topics[EVENTS].partitions[0].start = 4
-        script.land()
-        assert (0, 4, 5) in [(row["partition"], row["from"], row["to"]) for row in script.table(BATCHES).rows]
-    assert script.halts == {"Kafka no longer holds what": 1}
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_is_known_exactly(name: str) -> None:
+    steps, gaps = LOSSES[name]
+    with played(proven=True) as script:
+        for step, *given in steps:
+            step(script, *given)
+    assert script.failures == []
+    assert script.lost() == gaps
+    assert sum("Kafka no longer holds" in line for line in script.trace) == len({gap[:2] for gap in gaps}), "once each"
 
 
 OLD, NOW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 5, 6, tzinfo=UTC)
+USUAL: dict[str, Any] = {
+    "end": 8, "topic_id": "id1", "strays": None, "earliest": 5, "since": OLD, "kept_from": OLD, "gaps": 0,
+}  # fmt: skip
 BACK: dict[str, tuple[dict[str, Any], str | None]] = {
     "it can": ({}, None),
     "it landed before": ({"since": NOW}, ""),
@@ -279,40 +291,7 @@ BACK: dict[str, tuple[dict[str, Any], str | None]] = {
 @pytest.mark.parametrize("name", BACK)
 def test_a_replay_goes_back_as_far_as_a_job_can_begin(name: str) -> None:
     given, why = BACK[name]
-    usual: dict[str, Any] = {
-        "end": 8,
-        "topic_id": "id1",
-        "strays": None,
-        "earliest": 5,
-        "since": OLD,
-        "kept_from": OLD,
-        "gaps": 0,
-    }
-    given = usual | given
+    given = USUAL | given
     limits = Limits(given["since"], given["kept_from"], given["gaps"], {("id1", 0): given["earliest"]})
     line = Line("e", given["topic_id"], 0, 5, given["end"], NOW - timedelta(1), 3, given["strays"], 7)
     assert limits.refuse(line) == (f"e/0 from 5 on: {why}" if why else why)
-
-
-def test_a_gap_counts_rows_that_were_erased_before_it_was_accepted() -> None:
-    """A job is killed behind a batch's events, and one of them erased, before Kafka deletes all of them."""
-    with sound() as script:
-        script.send(EVENTS, 0, "d.1", "d.2", "d.3")
-        script.killed_behind_its_events()
-        script.finish(script.start_eraser({("id1", 0, 0)}))
-        script.kafka.topics[EVENTS].partitions[0].start = 3
-        script.land()
-    assert script.lost("rows") == [(3,)]
-
-
-@pytest.mark.parametrize("landed", [(), ("d.0",)])
-def test_a_gap_holds_what_a_kill_left_of_a_partition_that_was_never_landed(landed: tuple[str, ...]) -> None:
-    """A job is killed when it has written the events of a batch, and their topic is recreated. `landed`: what landed before."""
-    with sound() as script:
-        script.send(EVENTS, 0, *landed)
-        script.land()
-        script.send(EVENTS, 1, "d.1", "d.2")
-        script.killed_behind_its_events()
-        script.kafka.make(EVENTS, 2)
-        script.land()
-    assert ("id1", 1, 2) in script.lost("topic_id", "partition", "rows")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any
 
 from headrace_lake.spark.halt import GapError, HaltError, KafkaAwayError, PartitionsAddedError, SupersededError
-from headrace_lake.tables.layout import BATCHES, KEY
+from headrace_lake.tables.layout import BATCHES
 from headrace_lake.tables.layout import EVENTS as EVENTS_TABLE
 from headrace_lake.tables.layout import QUARANTINE as QUARANTINE_TABLE
 from pyspark.errors import PySparkException
@@ -19,7 +16,7 @@ from pyspark.errors import PySparkException
 from tests.contract.waiting import there
 from tests.lake.model.job import SLACK, Run, World, eraser, replay
 from tests.lake.model.judge import Judge
-from tests.lake.model.lists import HORIZON, Place, place_of
+from tests.lake.model.lists import HORIZON, Place, covers, place_of
 from tests.lake.model.prover import contradictions
 from tests.lake.model.stage import Process, Stage
 from tests.lake.model.tables import Disk
@@ -34,16 +31,6 @@ OF_ERASING = ("nothing is there that was erased", "all of it")
 """How contradictions begin that an unfinished erasure causes, and the line that sums up."""
 ATTEMPTS = 40
 """Starts of a job, by its supervisor or its operator, until it must have landed everything."""
-
-
-@dataclass
-class Result:
-    failures: list[str]
-    trace: list[str]
-    steps: int
-    rows: int
-    halts: Counter[str] = field(default_factory=Counter)
-    """What stopped jobs: the first words of each reason."""
 
 
 class History:
@@ -62,7 +49,6 @@ class History:
         self.world.retention_days = self.chance.choice((0, 1, 1, 2))
         self.failures: list[str] = []
         self.trace: list[str] = []
-        self.halts: Counter[str] = Counter()
         self.ids = 0
         self.sent: list[Record] = []
         self.jobs: dict[str, Process] = {}
@@ -77,7 +63,8 @@ class History:
         self.silent = self.chance.choice(("", "", EVENTS, QUARANTINE))
         """A topic that gets nothing at first."""
 
-    def run(self) -> Result:
+    def run(self) -> list[str]:
+        """Returns what was wrong."""
         with self.world.in_place():
             self.kafka.make(EVENTS, self.chance.randint(1, 3))
             self.kafka.make(QUARANTINE, self.chance.randint(1, 2))
@@ -95,8 +82,7 @@ class History:
                 if self.proven and self.whether.random() < 0.1 and not self.world.lost:
                     self.prove()
             self.end()
-        rows = sum(len(table.rows) for table in self.disk.tables.values())
-        return Result(self.failures, self.trace, self.stage.steps, rows, self.halts)
+        return self.failures
 
     def say(self, what: str) -> None:
         self.trace.append(f"{self.stage.steps}: {what}")
@@ -133,15 +119,11 @@ class History:
                 return
             except (KafkaAwayError, PartitionsAddedError):
                 self.stage.step()
-            except GapError as error:
-                self.halted(checkpoint, error)
-                accept_loss = True
-            except SupersededError as error:
-                self.halted(checkpoint, error)
-                if checkpoint != CHECKPOINT:
-                    return
             except HaltError as error:
                 self.halted(checkpoint, error)
+                accept_loss = accept_loss or isinstance(error, GapError)
+                if isinstance(error, SupersededError) and checkpoint != CHECKPOINT:
+                    return
             except Exception as error:
                 self.failed(checkpoint, error)
                 return
@@ -162,18 +144,14 @@ class History:
             body()
             self.say(f"{name}: done")
         except (HaltError, KafkaAwayError) as error:
-            self.say(f"{name}: {error}")
-            self.halts[" ".join(str(error).split()[:5])] += 1
-            if "was not committed" in str(error):
-                self.failures.append(f"{name} stopped: {error}")
+            self.halted(name, error)
         except Exception as error:
             self.failed(name, error)
 
-    def halted(self, checkpoint: str, error: HaltError) -> None:
-        self.say(f"{checkpoint}: {error}")
-        self.halts[" ".join(str(error).split()[:5])] += 1
+    def halted(self, name: str, error: Exception) -> None:
+        self.say(f"{name}: {error}")
         if "was not committed" in str(error) or "too busy" in str(error):
-            self.failures.append(f"{checkpoint} stopped: {error}")
+            self.failures.append(f"{name} stopped: {error}")
 
     # What happens
 
@@ -266,11 +244,15 @@ class History:
         for name in (EVENTS_TABLE, QUARANTINE_TABLE):
             table = self.disk.tables.get(f"{LAKE}/{name}")
             for file, rows in list(table.files.items()) if table and self.chance.random() < 0.6 else ():
-                gone = [row for row in rows if self.chance.random() < 0.3 and any(covers(line, row) for line in lines)]
+                gone = [
+                    row
+                    for row in rows
+                    if self.chance.random() < 0.3 and any(covers(line, place_of(row)) for line in lines)
+                ]
                 if gone:
                     rest = [row for row in rows if row not in gone]
                     table.begin().commit(rest, removed=[file], moves=True)  # type: ignore[union-attr]
-                    self.world.lost.update((name, tuple(row[key] for key in KEY)) for row in gone)
+                    self.world.lost.update((name, place_of(row)) for row in gone)
 
     def expire(self) -> None:
         """Kafka deletes what is old."""
@@ -330,7 +312,7 @@ class History:
         first = replay(self.world, LAKE)
         taken = [line for line in lines if first is not None and line["number"] >= first]
         for name, place in self.world.lost:
-            if not any(covers(line, dict(zip(KEY, place, strict=True))) for line in taken):
+            if not any(covers(line, place) for line in taken):
                 self.world.left.add((name, place))
 
     def last(self, process: Process) -> None:
@@ -341,12 +323,6 @@ class History:
         if not process.dead:
             self.failures.append(f"{process.name}: the last run does not end")
         self.stage.kill(process)
-
-
-def covers(line: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
-    """Whether a row lies in the range of a line of `batches`."""
-    same = all(line[name] == row[name] for name in ("topic_id", "partition"))
-    return same and bool(line["from"] <= row["offset"] < line["to"])
 
 
 ACTIONS: dict[Callable[[History], None], int] = {

@@ -16,16 +16,11 @@ from headrace_lake.tables.properties import ERASED_APP, RETAINED_APP
 from headrace_lake.upkeep.clocks import TOLERANCE
 
 from tests.lake.model.job import World
-from tests.lake.model.lists import COVERED, HORIZON, Place, place_of
+from tests.lake.model.lists import COVERED, HORIZON, Place, covers, place_of
 from tests.lake.model.tables import Rows, Table
 from tests.lake.model.topics import Topic
 
 _1970 = date(1970, 1, 1)
-
-
-def in_range(place: Place, line: Mapping[str, Any], topic_id: str) -> bool:
-    """Whether `place` lies in the range of a line of `batches`."""
-    return place[:2] == (topic_id, line["partition"]) and bool(line["from"] <= place[2] < line["to"])
 
 
 class Judge:
@@ -84,11 +79,9 @@ class Judge:
                     self.batch(row, topic)
                 else:
                     self.holds(topic.partitions[number].start >= row["to"], f"{topic_id}/{number}: {row} is no loss")
-                    self.rows_of_gap(row, topic_id)
+                    self.rows_of_gap(row)
         for place in there:
-            lines = (row for row in [*self.batches, *self.gaps] if row["from"] is not None)
-            covered = any(in_range(place, {**row, "to": row["to"] or place[2] + 1}, row["topic_id"]) for row in lines)
-            self.holds(covered, f"{place} is in no range")
+            self.holds(any(covers(row, place) for row in [*self.batches, *self.gaps]), f"{place} is in no range")
         for name, topic in self.kafka.topics.items():
             for number, partition in enumerate(topic.partitions):
                 rows = by_place.get((topic.id, number), [])
@@ -100,9 +93,9 @@ class Judge:
         """Whether all is there again, or listed as erased, that somebody has deleted."""
         return all(place in self.there[name] or (name, place) in self.listed for name, place in self.lost)
 
-    def rows_of_gap(self, gap: Mapping[str, Any], topic_id: str) -> None:
+    def rows_of_gap(self, gap: Mapping[str, Any]) -> None:
         """A gap says how many rows it has nevertheless; what was erased counts, and what somebody deleted may."""
-        inside = {(name, at) for name in COVERED for at in self.landed[name] if in_range(at, gap, topic_id)}
+        inside = {(name, at) for name in COVERED for at in self.landed[name] if covers(gap, at)}
         there = {(name, at) for name, at in inside if at in self.there[name]} | inside & {*self.listed}
         self.holds(len(there) <= gap["rows"] <= len(inside), f"{gap} has {len(there)} of {len(inside)} rows")
 

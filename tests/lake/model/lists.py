@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from datetime import date, datetime
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from headrace_lake.dedup.index import IndexState
-from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import spans
 from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.landing.plan import DedupStatus, Execution, Landed, Plan
@@ -25,7 +24,10 @@ from headrace_lake.tables.properties import APP_ID, ERASED_APP
 from headrace_lake.upkeep.merging.choice import Piece
 
 from tests.lake.model.stage import Killed
-from tests.lake.model.tables import Disk, Row, Rows
+from tests.lake.model.tables import Row, Rows
+
+if TYPE_CHECKING:
+    from tests.lake.model.job import World
 
 Place = tuple[str, int, int]
 COVERED = (EVENTS_TABLE, QUARANTINE_TABLE, DUPLICATES)
@@ -38,16 +40,10 @@ def place_of(row: Mapping[str, Any]) -> Place:
     return topic, partition, offset
 
 
-class World(Protocol):
-    """All that outlives a process."""
-
-    disk: Disk
-    orphans: list[Callable[[], None]]
-
-    def records(self, ranges: Iterable[Range], ids: Mapping[str, str] | None = None) -> Callable[[], Rows]: ...
-    def step(self) -> None: ...
-    def chance(self) -> float: ...
-    def now(self) -> float: ...
+def covers(line: Mapping[str, Any], place: Place) -> bool:
+    """Whether `place` lies in the range of a line of `batches` or `gaps`; a topic that is no more has no end."""
+    same = (line["topic_id"], line["partition"]) == place[:2] and line["from"] is not None
+    return same and bool(line["from"] <= place[2] and (line["to"] is None or place[2] < line["to"]))
 
 
 def commit(world: World, act: Callable[[], None]) -> None:
