@@ -277,7 +277,7 @@ class History:
 
     def prove(self) -> None:
         """The proof must hold now; but rows may be there that an erasure has listed which goes on, or did not end well."""
-        found = contradictions(self.disk, LAKE, self.world.clock)
+        found = contradictions(self.disk, self.world.clock)
         if self.erased < len(self.erasers):
             found = [each for each in found if not each.startswith(OF_ERASING)]
         self.failures += [f"the proof: {each}" for each in found]
