@@ -23,7 +23,6 @@ from headrace_lake.tables.fence import Fence
 from headrace_lake.tables.on_spark import Tables
 from pyspark.sql import SparkSession
 
-from tests.lake.lander import Bench
 from tests.lake.runs import Runs
 from tests.tiers import sized
 
@@ -102,10 +101,3 @@ def runs(
     made.stop()
     # Delta keeps what it knows of each test's tables for an hour.
     java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
-
-
-@pytest.fixture
-def bench(topics: KafkaSettings, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(topics, tmp_path)
-    yield made
-    made.stop()

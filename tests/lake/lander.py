@@ -1,4 +1,4 @@
-"""The landing job as a separate process, which a test watches line by line, freezes and kills; and a lake with such jobs."""
+"""The landing job as a separate process, which a test watches line by line, freezes and kills."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.properties import APP_ID
 
-from tests.contract.waiting import there, wait_for
-from tests.lake.stream import Sent, check_landed, send_now
+from tests.contract.waiting import LOOK, there
 
 TIMEOUT = 1200.0
 """Seconds that a test waits for a line at most; it continues as soon as the line is there."""
@@ -87,38 +85,35 @@ class Lander:
         self.lines: list[dict[str, Any]] = []
         self.other: list[str] = []
         self._seen = 0
-        self._news = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         for line in there(self._process.stdout):
-            with self._news:
-                try:
-                    self.lines.append(json.loads(line))
-                except ValueError:
-                    self.other.append(line)
-                self._news.notify_all()
-        with self._news:
-            self._news.notify_all()
+            try:
+                self.lines.append(json.loads(line))
+            except ValueError:
+                self.other.append(line)
 
     def next(self, event: str) -> dict[str, Any]:
-        """The next line with `event`; fails if the process ends without it."""
-        deadline = time.monotonic() + TIMEOUT
-        with self._news:
-            while True:
-                for line in self.lines[self._seen :]:
-                    self._seen += 1
-                    if line["event"] == event:
-                        return line
-                ended = not self._reader.is_alive()
-                if ended or not self._news.wait(max(0.0, min(0.5, deadline - time.monotonic()))):
-                    assert not ended, f"it ended without {event!r}: {self.tail()}"
-                    assert time.monotonic() < deadline, f"no {event!r} within {TIMEOUT} s: {self.tail()}"
+        """Returns the next line with `event`; fails if the process ends without it."""
+        found: list[dict[str, Any]] = []
+
+        def said() -> bool:
+            while not found and self._seen < len(self.lines):
+                found.extend(line for line in self.lines[self._seen : self._seen + 1] if line["event"] == event)
+                self._seen += 1
+            return bool(found)
+
+        self.until(said, repr(event))
+        return found[0]
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Waits for `condition`; fails if the process ends before."""
-        wait_for(lambda: condition() or not self.alive(), what, TIMEOUT)
+        deadline = time.monotonic() + TIMEOUT
+        while self._reader.is_alive() and not condition():
+            assert time.monotonic() < deadline, f"no {what} within {TIMEOUT} s: {self.tail()}"
+            time.sleep(LOOK)
         assert condition(), f"it ended before {what}: {self.tail()}"
 
     @property
@@ -177,38 +172,3 @@ def landed(lake: Path) -> int:
     except TableNotFoundError:
         return 0
     return sum(files.column("num_records").to_pylist())
-
-
-class Bench:
-    """A lake, what was sent to its topics, and jobs in processes of their own; `stop` kills all of them."""
-
-    def __init__(self, kafka: KafkaSettings, folder: Path) -> None:
-        self.kafka = kafka
-        self.folder = folder
-        self.lake = folder / "lake"
-        self.checkpoint = folder / "checkpoint"
-        self.sent = Sent()
-        self.jobs: list[Lander] = []
-
-    def start(self, **options: Any) -> Lander:
-        """Starts a job; `options`: those of `Lander`."""
-        self.jobs.append(Lander(self.kafka, **{"path": self.lake, "checkpoint": self.checkpoint, **options}))
-        return self.jobs[-1]
-
-    def await_files(self, job: Lander) -> int:
-        """Waits until `job` writes the events of a batch: files exist, their commit hardly does. Returns the batch."""
-        batch: int = job.next("batch begins")["batch"]
-        files = partial((self.lake / EVENTS).rglob, "day=*/*.parquet")
-        before = {*files()}
-        job.until(lambda: not before.issuperset(files()), "a file of the events table")
-        return batch
-
-    def send(self, records: int, mark: str = "a", **options: Any) -> None:
-        send_now(self.kafka, self.sent, records, mark=mark, **options)
-
-    def check(self) -> None:
-        check_landed(self.lake, self.sent)
-
-    def stop(self) -> None:
-        for job in self.jobs:
-            job.kill()

@@ -1,4 +1,4 @@
-"""Runs of the job in the test's own process, on the test's own lake."""
+"""Runs of the job on the test's own lake: in the test's own process, or in processes of theirs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,6 +24,7 @@ from headrace_lake.configuration.settings import LakeProcessSettings, LakeSettin
 from headrace_lake.job import Job
 from headrace_lake.kafka.source import Brokers
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import LakeHealth
@@ -31,16 +33,45 @@ from pyspark.sql import SparkSession
 from structlog.testing import CapturingLogger
 
 from tests.constants import constants, parted
-from tests.lake.lander import TIMEOUT, Bench
+from tests.lake.lander import TIMEOUT, Lander
+from tests.lake.stream import Sent, check_landed, send_now
 
 
-class Runs(Bench):
-    """Runs of the job on one lake, with the test's own Spark."""
+class Runs:
+    """Runs of the job on one lake, with the test's own Spark, or in processes of their own; `stop` kills these."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaSettings, folder: Path) -> None:
-        super().__init__(kafka, folder)
         self.spark = spark
+        self.kafka = kafka
+        self.folder = folder
+        self.lake = folder / "lake"
+        self.checkpoint = folder / "checkpoint"
+        self.sent = Sent()
         self.metrics = LakeMetrics()
+        self.jobs: list[Lander] = []
+
+    def start(self, **options: Any) -> Lander:
+        """Starts a job in a process of its own; `options`: those of `Lander`."""
+        self.jobs.append(Lander(self.kafka, **{"path": self.lake, "checkpoint": self.checkpoint, **options}))
+        return self.jobs[-1]
+
+    def await_files(self, job: Lander) -> int:
+        """Waits until `job` writes the events of a batch: files exist, their commit hardly does. Returns the batch."""
+        batch: int = job.next("batch begins")["batch"]
+        files = partial((self.lake / EVENTS).rglob, "day=*/*.parquet")
+        before = {*files()}
+        job.until(lambda: not before.issuperset(files()), "a file of the events table")
+        return batch
+
+    def send(self, records: int, mark: str = "a", **options: Any) -> None:
+        send_now(self.kafka, self.sent, records, mark=mark, **options)
+
+    def check(self) -> None:
+        check_landed(self.lake, self.sent)
+
+    def stop(self) -> None:
+        for job in self.jobs:
+            job.kill()
 
     def settings(self, kafka: KafkaSettings | None = None, **lake: Any) -> LakeProcessSettings:
         values = {"batch_records": 100_000, "trigger": 0, "delay": 0, **lake}

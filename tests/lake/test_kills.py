@@ -18,7 +18,7 @@ from headrace_lake.tables.fence import transaction
 from headrace_lake.tables.layout import BATCHES
 
 from tests.contract.processes import below, command, kill
-from tests.lake.lander import Bench, Lander, version
+from tests.lake.lander import Lander, version
 from tests.lake.runs import Runs
 from tests.tiers import sized
 
@@ -68,7 +68,7 @@ NO_PYTHON = {"PYSPARK_PYTHON": "/nowhere/python", "PYSPARK_DRIVER_PYTHON": sys.e
 """Executors would fail with this, if they needed Python."""
 
 
-def submitted(bench: Bench, **options: Any) -> Lander:
+def submitted(runs: Runs, **options: Any) -> Lander:
     """The job, submitted as in docs/lake-clusters.md, to a standalone cluster that lives in the driver but for its executors."""
     listed = ",".join(map(str, sorted(jars("spark").glob("*.jar"))))
     launcher = [
@@ -76,7 +76,7 @@ def submitted(bench: Bench, **options: Any) -> Lander:
         "--driver-java-options", "-XX:-DontCompileHugeMethods", "--conf", "spark.executor.memory=512m",
         headrace_lake.__main__.__file__,
     ]  # fmt: skip
-    return bench.start(launcher=launcher, variables=NO_PYTHON, jars=None, master=None, **options)
+    return runs.start(launcher=launcher, variables=NO_PYTHON, jars=None, master=None, **options)
 
 
 def executors(job: Lander) -> list[psutil.Process]:
@@ -84,16 +84,16 @@ def executors(job: Lander) -> list[psutil.Process]:
 
 
 @pytest.mark.full
-def test_an_executor_and_the_driver_are_killed(bench: Bench) -> None:
-    bench.send(12_000, resend_every=100)
-    job = submitted(bench)
+def test_an_executor_and_the_driver_are_killed(runs: Runs) -> None:
+    runs.send(12_000, resend_every=100)
+    job = submitted(runs)
     job.until(lambda: len(executors(job)) == 2, "an executor on each worker")
-    batch = bench.await_files(job)
+    batch = runs.await_files(job)
     kill(executors(job)[0].pid)  # most likely before the driver commits what its executors write
     while job.next("landed")["batch"] < batch:
         pass
     job.next("events written")
     job.kill()
-    last = submitted(bench, once=True, batch_records=100_000)
+    last = submitted(runs, once=True, batch_records=100_000)
     assert last.wait() == 0, last.tail()
-    bench.check()
+    runs.check()

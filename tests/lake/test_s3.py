@@ -18,7 +18,8 @@ from werkzeug.serving import make_server
 
 from tests.contract.waiting import wait_for
 from tests.lake.conditional_writes import CHECKPOINT, LAKE
-from tests.lake.lander import TIMEOUT, Bench, Lander, with_spark
+from tests.lake.lander import TIMEOUT, Lander, with_spark
+from tests.lake.runs import Runs
 from tests.lake.stream import check_landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -41,19 +42,13 @@ class S3:
             "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true",
         }  # fmt: skip
         self.spark = {
-            "spark.hadoop.fs.s3a.endpoint": endpoint,
-            "spark.hadoop.fs.s3a.endpoint.region": REGION,
+            "spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.endpoint.region": REGION,
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
-        }
+        }  # fmt: skip
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        client = boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            region_name=REGION,
-            aws_access_key_id="headrace",
-            aws_secret_access_key="not a secret",
-        )
+        known = {"aws_access_key_id": "headrace", "aws_secret_access_key": "not a secret"}
+        client = boto3.client("s3", endpoint_url=endpoint, region_name=REGION, **known)
         for bucket in ("headrace", "deaf"):
             client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
 
@@ -86,8 +81,8 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(bench: Bench, s3: S3, class_path: Path, checkpoint: str, *, once: bool = False) -> Lander:
-    return bench.start(
+def start(runs: Runs, s3: S3, class_path: Path, checkpoint: str, *, once: bool = False) -> Lander:
+    return runs.start(
         path=LAKE, checkpoint=checkpoint, once=once, batch_records=100_000 if once else 1_000, jars=class_path,
         spark=json.dumps(s3.spark), variables=s3.environment,
     )  # fmt: skip
@@ -95,12 +90,12 @@ def start(bench: Bench, s3: S3, class_path: Path, checkpoint: str, *, once: bool
 
 @pytest.mark.full
 def test_of_two_jobs_that_start_at_once_one_goes_on(
-    bench: Bench, s3: S3, class_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, s3: S3, class_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They make the tables, claim them and land at the same time; only conditional writes keep their commits apart."""
-    bench.send(8_000, resend_every=100)
+    runs.send(8_000, resend_every=100)
     places = [f"{CHECKPOINT}-{name}" for name in "ab"]
-    jobs = dict(zip(places, [start(bench, s3, class_path, place) for place in places], strict=True))
+    jobs = dict(zip(places, [start(runs, s3, class_path, place) for place in places], strict=True))
     for job in jobs.values():
         job.next("starting")
     wait_for(lambda: not all(job.alive() for job in jobs.values()), "one of them stops", TIMEOUT)
@@ -108,15 +103,15 @@ def test_of_two_jobs_that_start_at_once_one_goes_on(
     (stopped,) = [job for job in jobs.values() if job is not goes_on]
     assert stopped.wait() == 1, stopped.tail()
     assert "another job has taken over" in stopped.reason() or "another job claimed the tables" in stopped.reason()
-    bench.send(400, mark="b")
+    runs.send(400, mark="b")
     goes_on.next("landed")
     goes_on.terminate()
     assert goes_on.wait() == 0, goes_on.tail()
-    last = start(bench, s3, class_path, where, once=True)
+    last = start(runs, s3, class_path, where, once=True)
     assert last.wait() == 0, last.tail()
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
-    check_landed(LAKE, bench.sent)
+    check_landed(LAKE, runs.sent)
 
 
 def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
@@ -128,10 +123,7 @@ def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
     said = json.loads(done.stdout.splitlines()[-1])
     assert "the server ignores If-None-Match: a second driver could overwrite its commits" in said.pop("deaf")
     assert said == {"said": [], "written": ["written", "FileAlreadyExistsException", "written"]}
-    answers = [
-        (method, status)
-        for method, path, status in s3.answers
-        if path.endswith("/table/_delta_log/" + "0" * 20 + ".json")
-    ]
+    commit = "/table/_delta_log/" + "0" * 20 + ".json"
+    answers = [(method, status) for method, path, status in s3.answers if path.endswith(commit)]
     assert "HEAD" not in (method for method, _ in answers[:2]), "nobody looks first: the server decides"
     assert ("PUT", "412") in answers
