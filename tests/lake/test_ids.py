@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -34,11 +34,11 @@ class IdEvent(NamedTuple):
     place: int
 
 
-@dataclass
 class Model:
     """A dictionary of lists that forgets nothing."""
 
-    landed: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.landed: dict[str, list[tuple[int, int]]] = {}
 
     def check_and_add(self, event: IdEvent) -> bool:
         entries = self.landed.setdefault(event.id, [])
@@ -48,32 +48,6 @@ class Model:
             return True
         entries.append((event.time, event.place))
         return False
-
-
-class Map:
-    """The index in the JVM, asked as one task asks it."""
-
-    def __init__(self, recent: Any) -> None:
-        self.recent = recent
-
-    def check_and_add(self, batch: list[IdEvent]) -> list[bool]:
-        return [self.recent.checkAndAdd(event.id.encode(), event.time, event.place) for event in batch]
-
-    def state(self) -> tuple[int, ...]:
-        return self.recent.ids(), self.recent.bytes(), self.recent.forgottenTo()
-
-
-class Arrays:
-    """The index in Python."""
-
-    def __init__(self, most: int) -> None:
-        self.arrays = IdArrays(HORIZON, most)
-
-    def check_and_add(self, batch: list[IdEvent]) -> list[bool]:
-        return list(self.arrays.check_and_add(rows(batch)).tolist())
-
-    def state(self) -> tuple[int, ...]:
-        return self.arrays.state()  # type: ignore[return-value]
 
 
 def rows(events: list[IdEvent]) -> IdRows:
@@ -86,27 +60,40 @@ def rows(events: list[IdEvent]) -> IdRows:
     )
 
 
-Make = Callable[[int], Map | Arrays]
+class Index(NamedTuple):
+    """`check_and_add` says of each event whether it is a duplicate; `state`: ids, bytes, and to which time it has forgotten."""
+
+    check_and_add: Callable[[list[IdEvent]], list[bool]]
+    state: Callable[[], tuple[Any, ...]]
+
+
+Make = Callable[[int], Index]
+
+
+def arrays(most: int) -> Index:
+    made = IdArrays(HORIZON, most)
+    return Index(lambda batch: list(made.check_and_add(rows(batch)).tolist()), made.state)
 
 
 @pytest.fixture(params=["arrays", pytest.param("map", marks=pytest.mark.spark)])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Makes indexes of at most so many bytes; only the last one stays open."""
+    """Makes indexes of at most so many bytes; of those in the JVM only the last one stays open."""
     if request.param == "arrays":
-        yield Arrays
+        yield arrays
         return
-    living: list[Any] = []
-    made = define(request.getfixturevalue("spark"), "headrace_lake.dedup", "RecentIds")
+    recent_ids = define(request.getfixturevalue("spark"), "headrace_lake.dedup", "RecentIds")
+    with ExitStack() as living:
 
-    def make_map(most: int) -> Map:
-        for old in living:
-            old.close()
-        living[:] = [made(HORIZON, most)]
-        return Map(living[0])
+        def in_jvm(most: int) -> Index:
+            living.close()
+            made = recent_ids(HORIZON, most)
+            living.callback(made.close)
+            return Index(
+                lambda batch: [made.checkAndAdd(event.id.encode(), event.time, event.place) for event in batch],
+                lambda: (made.ids(), made.bytes(), made.forgottenTo()),
+            )
 
-    yield make_map
-    for old in living:
-        old.close()
+        yield in_jvm
 
 
 # equal except for a few digits, like the ids of one frame
@@ -156,17 +143,6 @@ def test_out_of_room_the_oldest_go(make: Make) -> None:
     assert size >= len(held) > 1_000
     for number in held:
         assert index.check_and_add([IdEvent(names[number], times[number], 10_000 + number)]) == [True]
-
-
-def test_many_batches_leave_few_runs() -> None:
-    """So that the cost of an id does not depend on how many the index holds."""
-    chance, arrays = np.random.default_rng(7), IdArrays(HORIZON, 1 << 30)
-    for number in range(100):
-        high, low = (chance.integers(0, 1 << 63, 1000, np.uint64) for _ in range(2))
-        places = np.arange(number * 1000, (number + 1) * 1000)
-        assert not arrays.check_and_add(IdRows(high, low, np.zeros(1000, np.int64), places)).any()
-    assert arrays.state().ids == 100_000
-    assert len(arrays._runs) <= 8
 
 
 @pytest.mark.spark

@@ -35,22 +35,10 @@ class Files:
         return self.texts.get(Path(path).name)
 
 
-def transaction(version: int, app: str = "headrace") -> dict[str, Any]:
-    return {"txn": {"appId": app, "version": version}}
-
-
 def protocol(*features: str) -> dict[str, Any]:
     return {
         "protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": [*features]}
     }
-
-
-def test_the_highest_of_our_transactions_counts() -> None:
-    files = Files(0, 1, 2, 3)
-    files.put(1, transaction(7))
-    files.put(2, transaction(9, app="another"))
-    assert files.log.latest() == 7
-    assert Files().log.latest() == -1
 
 
 DAMAGED = r"the log of the table /lake/events has the commit 1 damaged \(.*put the file back"
@@ -89,7 +77,8 @@ def test_a_table_that_forgets_transactions_stops_the_job() -> None:
     """Delta then takes a batch that has landed for a new one, and the proof misses what was dropped and erased."""
     files = Files(0, 1, 2)
     forgets = {"delta.setTransactionRetentionDuration": "interval 7 days"}
-    files.put(1, {"metaData": {"id": "", "configuration": forgets}}, transaction(3))
+    files.put(0, {"txn": {"appId": "another", "version": 9}})
+    files.put(1, {"metaData": {"id": "", "configuration": forgets}}, {"txn": {"appId": "headrace", "version": 3}})
     with pytest.raises(HaltError, match=r"UNSET TBLPROPERTIES \('delta.setTransactionRetentionDuration'\)"):
         files.log.latest()
     files.put(3, {"metaData": {"id": "", "configuration": {}}})
@@ -98,21 +87,13 @@ def test_a_table_that_forgets_transactions_stops_the_job() -> None:
 
 def test_a_file_that_is_added_again_is_one() -> None:
     """As by `ANALYZE TABLE … COMPUTE DELTA STATISTICS`, which adds all files once more, with their statistics."""
-    files = Files(0, 1, 2)
-    add = {"add": {"path": "day=2026-11-27/x", "size": 7}}
-    remove = {"remove": {"path": "day=2026-11-27/x"}}
-    files.put(1, add)
-    files.put(2, add)
+    files, file = Files(0), {"path": "day=2026-11-27/x", "size": 7}
     table = LiveFiles(files, "/lake/events")  # type: ignore[arg-type]
-    table.latest()
-    assert table.files == {"day=2026-11-27/x": File(7, 0.0, None)}
-    files.put(3, remove)
-    table.latest()
-    assert table.files == {}
-    files.put(4, remove)
-    files.put(5, add)
-    table.latest()
-    assert table.has(["day=2026-11-27/x"])
+    for number, kind in enumerate(("add", "add", "remove", "remove", "add"), 1):
+        files.put(number, {kind: file})
+        table.latest()
+        assert table.files == ({"day=2026-11-27/x": File(7, 0.0, None)} if kind == "add" else {})
+        assert table.has(["day=2026-11-27/x"]) is (kind == "add")
 
 
 NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
