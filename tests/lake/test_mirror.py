@@ -6,18 +6,16 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-import requests
 import structlog
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
@@ -26,19 +24,18 @@ from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import BATCHES, EVENTS, SCHEMAS
 from headrace_mirror import __main__, target
+from headrace_mirror.catalog import install
 from headrace_mirror.follower import Follower
 from headrace_mirror.metrics import MirrorMetrics
 from headrace_mirror.settings import MirrorSettings
 from headrace_mirror.source import VERSION
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.rest import TableResponse
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.table import CommitTableRequest
-from requests.adapters import HTTPAdapter
 from structlog.testing import CapturingLogger
 
-from tests.contract.waiting import there
 from tests.lake.runs import Runs
 from tests.lake.test_query import append, batch, erase, event
 from tests.tiers import sized
@@ -110,51 +107,6 @@ class Lake:
 
 def ordered(rows: pa.Table) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows.to_pylist())
-
-
-Fault = Callable[[requests.PreparedRequest], tuple[int, str] | None]
-
-
-class Rest:
-    """An Iceberg REST catalog over the SQL catalog, in the place of the network. `fault` may answer a request instead.
-
-    Routes and statuses are those of Iceberg's OpenAPI specification (`rest-catalog-open-api.yaml`).
-    """
-
-    def __init__(self, catalog: Catalog) -> None:
-        self.catalog = catalog
-        self.fault: Fault = lambda _: None
-
-    def send(self, request: requests.PreparedRequest, **_: object) -> requests.Response:
-        response = requests.Response()
-        response.status_code, text = self.fault(request) or (200, self.act(request))
-        response._content, response.request = text.encode(), request
-        return response
-
-    def act(self, request: requests.PreparedRequest) -> str:
-        """Does what was asked, and returns the answer."""
-        *_, name = path = urlsplit(str(request.url)).path.split("/")
-        if "tables" not in path:
-            return json.dumps({"defaults": {}, "overrides": {}, "namespace": [name], "properties": {}})
-        table = self.catalog.load_table(("headrace", name))
-        if request.method == "GET":
-            shown = TableResponse(metadata_location=table.metadata_location, metadata=table.metadata)
-            return str(shown.model_dump_json())
-        asked = CommitTableRequest.model_validate_json(there(request.body))
-        return str(self.catalog.commit_table(table, asked.requirements, asked.updates).model_dump_json())
-
-
-REST = {"type": "rest", "uri": "http://catalog"}
-
-
-@pytest.fixture
-def server(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rest]:
-    """The same catalog by `REST`."""
-    catalog = SqlCatalog("headrace", **lake.properties)
-    made = Rest(catalog)
-    monkeypatch.setattr(HTTPAdapter, "send", lambda _, request, **options: made.send(request, **options))
-    yield made
-    catalog.engine.dispose()
 
 
 @pytest.fixture
@@ -324,51 +276,54 @@ def test_a_table_of_unknown_features_is_refused(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("landed", [True, False], ids=["landed", "lost"])
-@pytest.mark.parametrize("status", [409, 500, None])
-def test_a_commit_of_unknown_state_breaks_no_reader(server: Rest, lake: Lake, status: int | None, landed: bool) -> None:
+@pytest.mark.parametrize("error", [CommitStateUnknownException, ConnectionError])
+def test_a_commit_of_unknown_state_breaks_no_reader(
+    lake: Lake, error: type[Exception], landed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake.follower.once()
-    follower = lake.new_follower(**REST)
     lake.land(day=2)
+    commit = SqlCatalog.commit_table
 
-    def fault(request: requests.PreparedRequest) -> tuple[int, str] | None:
-        if request.method != "POST":
-            return None
-        server.fault = lambda _: None
+    def lost(*given: Any) -> None:
         if landed:
-            server.act(request)
-        if status is None:
-            raise requests.ConnectionError
-        return status, json.dumps({"error": {"message": "", "type": "Exception", "code": status}})
+            commit(*given)
+        raise error
 
-    server.fault = fault
-    with suppress(Exception):
-        follower.once()
+    with monkeypatch.context() as patched, suppress(error):
+        patched.setattr(SqlCatalog, "commit_table", lost)
+        lake.follower.once()
     lake.check(newest=False)
-    follower.once()
+    lake.follower.once()
     lake.check()
 
 
+def test_what_a_catalog_over_http_refuses_may_have_landed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install()
+    monkeypatch.setattr(RestCatalog, "__init__", lambda *_, **__: None)
+    monkeypatch.setattr(RestCatalog, "commit_table", Mock(side_effect=CommitFailedException))
+    with pytest.raises(CommitStateUnknownException):
+        load_catalog("headrace", type="rest", uri="http://catalog").commit_table()
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["it-has-looked-before", "at-its-start"])
-def test_a_catalog_that_is_away_is_asked_again(
-    server: Rest, lake: Lake, known: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.follower.once()
-    follower = lake.new_follower(**REST)
+def test_a_catalog_that_is_away_is_asked_again(lake: Lake, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    follower = lake.follower
     if known:
         follower.once()
-    server.fault = Mock(side_effect=requests.ConnectionError)
-    lake.land()
     lake.land()
     problems: list[list[str]] = []
+    away = Mock(side_effect=ConnectionError)
 
     def wait(_: float) -> None:
         problems.append(follower.ready_problems())
         if len(problems) == 2:
             follower.stop()
-        server.fault = lambda _: None
+        away_now.undo()
 
     monkeypatch.setattr(follower._stopping, "wait", wait)
-    follower.run()
+    with pytest.MonkeyPatch.context() as away_now:
+        away_now.setattr(SqlCatalog, "load_table" if known else "__init__", away)
+        follower.run()
     lake.check()
     assert [bool(each) for each in problems] == [True, False]
     assert lake.metrics.lag.labels("events")._value.get() == 0
