@@ -1,4 +1,4 @@
-"""The start of Spark's JVM, and its end, as a process that merely sleeps; and the ends of a job."""
+"""The start of Spark's JVM, and its end, as a process that merely sleeps; the ends of a job; the image's entry point."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from headrace_cli.ground import ROOT
 from headrace_common.operations.errors import ConfigError, HeadraceError
 from headrace_common.operations.settings import KafkaSettings, LogSettings, environment
 from headrace_common.operations.tasks import stops
@@ -147,3 +148,44 @@ def test_it_ends_with_0_while_spark_starts(tmp_path: Path, number: signal.Signal
         job.kill()
     said = [json.loads(line)["event"] for line in log.read_text().splitlines() if line.startswith("{")]
     assert said == ["starting"], log.read_text()
+
+
+EXECUTOR = {
+    "SPARK_DRIVER_URL": "spark://driver:7078", "SPARK_EXECUTOR_ID": "3", "SPARK_EXECUTOR_CORES": "2",
+    "SPARK_APPLICATION_ID": "spark-1", "SPARK_EXECUTOR_POD_IP": "10.0.0.9", "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_EXECUTOR_POD_NAME": "lake-exec-3", "SPARK_EXECUTOR_MEMORY": "1g", "SPARK_CLASSPATH": "/more",
+    **{f"SPARK_JAVA_OPT_{number}": f"-Dn={number} x" for number in range(11)},
+}  # fmt: skip
+
+
+def test_the_image_is_the_job_spark_submit_or_an_executor(tmp_path: Path) -> None:
+    """By its first argument. Programs in the place of the real ones print their arguments."""
+    for name in ("bin/spark-submit", "bin/java", "bin/python"):
+        program = tmp_path / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+        program.chmod(0o755)
+    folder = str(tmp_path)
+
+    def become(*arguments: str, **variables: str) -> list[str]:
+        given = {"PATH": f"{folder}/bin:/usr/bin:/bin", "SPARK_HOME": folder, "JAVA_HOME": folder, **variables}
+        command = ["/bin/bash", str(ROOT / "spark_jobs" / "entrypoint.sh"), *arguments]
+        return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    for arguments in ([], ["erase", "--where", "a = 'b c'"]):
+        assert become(*arguments) == [f"{folder}/bin/python", "-P", "-m", "headrace_lake", *arguments]
+
+    submitted = ["--properties-file", "/opt/spark/conf/spark.properties", "--class", "x", "local:///job.py", "--once"]
+    words = become("driver", *submitted, SPARK_DRIVER_BIND_ADDRESS="10.0.0.8")
+    assert words[0] == f"{folder}/bin/spark-submit"
+    assert words[-len(submitted) - 2 :] == ["--deploy-mode", "client", *submitted]
+    assert "spark.driver.bindAddress=10.0.0.8" in words
+
+    words = become("executor", **EXECUTOR)
+    assert words[:14] == [f"{folder}/bin/java", *(f"-Dn={number} x" for number in range(11)), "-Xms1g", "-Xmx1g"]
+    assert words[words.index("-cp") + 1] == f"{folder}/conf:/more:{folder}/jars/*"
+    backend = words.index("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend")
+    assert " ".join(words[backend + 1 :]) == (
+        "--driver-url spark://driver:7078 --executor-id 3 --cores 2 --app-id spark-1 --hostname 10.0.0.9"
+        " --resourceProfileId 0 --podName lake-exec-3"
+    )

@@ -1,38 +1,117 @@
-"""The job's health, metrics and clocks by what it is told, without Spark."""
+"""How the job reads Spark's reports, brokers' answers and clocks, and what it reports itself, without any of them."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
-from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
+from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.dedup.index import IndexState
 from headrace_lake.kafka import unlanded
+from headrace_lake.kafka.checkpoint import of_epoch, ranges
+from headrace_lake.kafka.source import Brokers, client_options
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.landing.plan import DedupStatus, Landed
+from headrace_lake.spark.causes import kafka_is_away, root_cause
+from headrace_lake.spark.halt import HaltError
 from headrace_lake.upkeep.clocks import TOLERANCE, ClockGuard
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import STALLED, STARTING, LakeHealth
 from headrace_lake.upkeep.retention import first_kept
 from structlog.testing import CapturingLogger
 
+from tests.contract.certificates import Authority
+
+
+def java(text: str, cause: Any = None) -> Any:
+    return SimpleNamespace(toString=lambda: text, getCause=lambda: cause)
+
+
+def test_the_innermost_exception_is_the_reason_in_one_line() -> None:
+    inner = java("org.apache.spark.SparkException: [X.Y] it is\nbroken. SQLSTATE: 42000\n\nstack")
+    error: Any = Exception("An error occurred while calling o1.save: " + "\n\tat x" * 200)
+    error.java_exception = java("java.lang.RuntimeException: outer", inner)
+    assert root_cause(error) == "SparkException: [X.Y] it is broken."
+    assert root_cause(ValueError("plain\ntext")) == "ValueError: plain text"
+
+
+@pytest.mark.parametrize(
+    ("cause", "away"),
+    [
+        ("org.apache.kafka.common.errors.TimeoutException: Call(...) timed out", True),
+        ("java.util.concurrent.TimeoutException: Cannot fetch record for offset 5 in 120000 milliseconds", True),
+        ("java.net.ConnectException: Call From a to hdfs:8020 failed on connection: Connection refused", False),
+        ("java.util.concurrent.TimeoutException: Futures timed out after [300 seconds]", False),
+        ("org.apache.spark.rpc.RpcTimeoutException: Futures timed out", False),
+        ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", False),
+        (
+            "KafkaException: x | org.apache.kafka.common.config.ConfigException: No resolvable bootstrap urls given",
+            True,
+        ),
+        ("org.apache.kafka.common.config.ConfigException: Invalid url in bootstrap.servers: a", False),
+        ("KafkaException: x | javax.security.auth.login.LoginException: The response code 401", True),
+    ],
+)
+def test_kafka_away_is_told_from_kafka_refuses(cause: str, away: bool) -> None:
+    assert kafka_is_away(cause) is away
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\0" * 60, 'v1\n{"batchWatermarkMs":0}\n{"t":{"0":1', "v1", "v1\n[]", 'v1\n{"t":{"0":null}}']
+)
+def test_a_damaged_file_of_the_checkpoint_is_named(text: str) -> None:
+    storage = SimpleNamespace(read=lambda _: text)
+    with pytest.raises(HaltError, match=r"the checkpoint is damaged: /c/offsets/3 \(.*\); start again"):
+        ranges(storage, "/c", 3)  # type: ignore[arg-type]
+
+
+def test_a_new_epoch_has_a_new_checkpoint_and_deletes_older_ones() -> None:
+    deleted: list[str] = []
+    older = f"epoch-6-{'0' * 32}"
+    storage: Any = SimpleNamespace(names=lambda _: [older, "offsets", "epoch-7"], delete=deleted.append)
+    path = of_epoch(storage, "/c", 7)
+    assert re.fullmatch("/c/epoch-7-[0-9a-f]{32}", path)
+    assert deleted == [f"/c/{older}"], "what is not ours stays"
+    assert of_epoch(storage, "/c", 7) != path, "a lake that was restored from a copy has the same epochs"
+
+
+def test_brokers_that_give_topics_no_ids_are_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """78 ends the process, and a supervisor does not start it again and again."""
+    brokers = Brokers(MagicMock(), KafkaSettings())
+    for name in ("_client", "_list", "_wait"):
+        monkeypatch.setattr(brokers, name, MagicMock())
+    brokers._wait().topicId().toString.return_value = "A" * 22  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match=r"give the topic t no id: they are older than Kafka 2\.8"):
+        brokers.topics(["t"])
+
+
+def test_executors_get_the_certificates_themselves(tmp_path: Path) -> None:
+    """They may run where the driver's file is not. A file without one is a wrong setting."""
+    made = Authority(tmp_path).file
+    both = tmp_path / "both.pem"
+    both.write_text(f"# the old one\n{made.read_text()}\n# the new one\n{made.read_text()}")
+    options = client_options(KafkaSettings(security_protocol="SSL", ca=both))
+    assert options["ssl.truststore.type"] == "PEM"
+    assert options["ssl.truststore.certificates"] == "\n".join([made.read_text().strip()] * 2)
+    assert str(tmp_path) not in "".join(options.values())
+    assert "ssl.truststore.certificates" not in client_options(KafkaSettings())
+    (tmp_path / "key.pem").write_text("-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n")
+    with pytest.raises(ConfigError, match=r"key\.pem has no certificate in PEM in it"):
+        client_options(KafkaSettings(security_protocol="SSL", ca=tmp_path / "key.pem"))
+
+
 NOW = 1_770_000_000_000
 YEARS = 2 * 365 * 86_400_000
 HOUR = 3_600_000
-
-
-def brokers(newest: int | None, *ends: int) -> Any:
-    """Brokers with a topic `t`, and the ends of its partitions."""
-    return SimpleNamespace(
-        newest=lambda _: newest,
-        offsets=lambda pairs, *, earliest: {pair: 0 if earliest else ends[pair[1]] for pair in pairs},
-    )
 
 
 def test_it_stops_and_goes_on_and_says_so_once() -> None:
@@ -41,20 +120,22 @@ def test_it_stops_and_goes_on_and_says_so_once() -> None:
     assert not guard.agree(), "nothing has landed"
     guard.landed(NOW)
     guard.landed(None)
-
-    def value(name: str) -> float | None:
-        return metrics.registry.get_sample_value(f"headrace_lake_{name}")
-
-    said = []
-    for seconds in (0.0, TOLERANCE, 1e8, TOLERANCE + 1, -TOLERANCE - 1, -TOLERANCE):
+    for seconds, agrees in (
+        (0.0, 1),
+        (TOLERANCE, 1),
+        (1e8, 0),
+        (TOLERANCE + 1, 0),
+        (-TOLERANCE - 1, 0),
+        (-TOLERANCE, 1),
+    ):
         shift.append(seconds)
-        said.append(guard.agree())
-        assert value("clocks_disagree") == (not said[-1])
-        assert value("clock_ahead_seconds") == seconds
-    assert said == [True, True, False, False, False, True]
-    assert [(call.args[0], call.kwargs["ahead"]) for call in log.calls] == [
-        ("clocks disagree", 1e8), ("clocks agree", -TOLERANCE),
-    ]  # fmt: skip
+        assert guard.agree() == agrees
+        said = [
+            metrics.registry.get_sample_value(f"headrace_lake_{name}")
+            for name in ("clocks_disagree", "clock_ahead_seconds")
+        ]
+        assert said == [1 - agrees, seconds]
+    assert [call.args[0] for call in log.calls] == ["clocks disagree", "clocks agree"]
 
 
 def test_the_newest_landed_day_is_kept_whatever_the_clock_says() -> None:
@@ -66,28 +147,25 @@ def test_the_newest_landed_day_is_kept_whatever_the_clock_says() -> None:
 
 @pytest.mark.parametrize("own", [NOW, NOW + HOUR, NOW + YEARS, NOW - YEARS])
 @pytest.mark.parametrize("newest", [None, NOW - 60_000, NOW + YEARS])
-def test_no_clock_alone_and_no_record_from_the_future_hides_what_landed_lately(
+def test_ids_are_known_since_the_first_record_that_has_not_landed(
     monkeypatch: pytest.MonkeyPatch, own: int, newest: int | None
 ) -> None:
+    """Where all has landed, no clock alone and no record from the future hides what landed lately."""
     monkeypatch.setattr(unlanded, "time", SimpleNamespace(time=lambda: own / 1000))
-    told = [each for each in (own, newest) if each is not None]
-    kafka, nothing = brokers(newest, 100), Mock(side_effect=AssertionError)
-    assert unlanded.ids_since(kafka, [("t", 0)], {("t", 0): 100}, 7.0, nothing) == min(told) - 7000
+    ends = {("t", 0): 10, ("t", 1): 2_000_000}
+    kafka: Any = SimpleNamespace(
+        newest=lambda _: newest, offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, 0) if earliest else ends
+    )
+    first_times = Mock(return_value={("t", 0): 70})
 
+    def since(*landed: int) -> int:
+        pairs = dict(zip(ends, landed, strict=True))
+        return unlanded.ids_since(kafka, pairs, pairs, 7.0, first_times)
 
-def test_of_a_partition_that_lags_the_first_record_counts() -> None:
-    """After an aborted transaction, or compaction, offsets have no record."""
-    asked = []
-
-    def first_times(ranges: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], int]:
-        asked.append(dict(ranges))
-        return {place: NOW - 70 for place in ranges if place[1] != 1}
-
-    kafka = brokers(NOW, 10, 2_000_000, 7)
-    assert unlanded.ids_since(kafka, [("t", 0), ("t", 2)], {("t", 0): 3, ("t", 2): 7}, 0.0, first_times) == NOW - 70
-    none = unlanded.ids_since(kafka, [("t", 1)], {("t", 1): 10}, 0.0, first_times)
-    assert none == 0, "all ids are read where none is found"
-    assert asked == [{("t", 0): (3, 10)}, {("t", 1): (10, 1010)}]
+    assert since(10, 2_000_000) == min(own, newest or own) - 7000
+    assert since(3, 2_000_000) == 70 - 7000
+    assert since(10, 10) == -7000, "all ids are read where none is found, as after an aborted transaction"
+    assert [call.args for call in first_times.call_args_list] == [({("t", 0): (3, 10)},), ({("t", 1): (10, 1010)},)]
 
 
 @pytest.mark.parametrize(
