@@ -11,6 +11,7 @@ import pytest
 from headrace_common.operations.errors import ConfigError, ProtocolError
 from headrace_common.operations.settings import load
 from headrace_common.session.interface import Peer
+from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection, ForwardSettings
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,21 +81,33 @@ def test_helo() -> None:
     assert Client(**SECURED).option["auth"] == b""
 
 
-def test_the_name_of_the_login_is_part_of_the_ids() -> None:
-    """Two hosts whose chunks are equal byte for byte are two hosts."""
+def name_of(driven: ForwardSession) -> bytes:
+    """The id of the one event that has come."""
+    (frame,) = driven.frames()
+    (event,) = parts_of(frame)
+    assert isinstance(event, Seen)
+    return event.headers["ce_id"]
+
+
+def test_the_name_of_the_client_is_part_of_the_ids() -> None:
+    """Two hosts whose chunks are equal byte for byte are two hosts: by their login, and before that by their certificate."""
 
     def sent_by(hostname: str, peer: Peer = PEER) -> bytes:
         client = Client(peer, **SECURED)
         client.send(client.ping(hostname=hostname) + GOOD)
-        (frame,) = client.session.frames()
-        (event,) = parts_of(frame)
-        assert isinstance(event, Seen)
-        return event.headers["ce_id"]
+        return name_of(client.session)
+
+    def certified(identity: str, data: bytes) -> bytes:
+        driven = session(Peer("192.0.2.7", 1, identity, certified=True))
+        driven.receive(data, NOW_MS)
+        return name_of(driven)
 
     assert sent_by("web-1") == sent_by("web-1", Peer("203.0.113.4", 5, "203.0.113.4"))
     assert sent_by("web-1") != sent_by("web-2")
-    certified = Peer("192.0.2.7", 1, "edge", certified=True)
-    assert sent_by("web-1", certified) == sent_by("web-2", certified) != sent_by("web-1")
+    peer = Peer("192.0.2.7", 1, "edge", certified=True)
+    assert sent_by("web-1", peer) == sent_by("web-2", peer) == certified("edge", GOOD) != sent_by("web-1")
+    for data in (GOOD, JSON):
+        assert len({certified(identity, data) for identity in ("a", "b", "192.0.2.7")}) == 3
 
 
 @pytest.mark.parametrize(

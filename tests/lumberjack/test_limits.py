@@ -9,13 +9,16 @@ import tracemalloc
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.inflate import INPUT_WORK
+from headrace_common.session.memory import Memory
 from headrace_common.session.parser import MESSAGE_WORK, WORK
-from headrace_lumberjack.session import EMPTY_WINDOWS
+from headrace_lumberjack.session import EMPTY_WINDOWS, LumberjackSession
+from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, C, compressed, json_frame, pairs_frame, window
 
-from tests.driving import BARREN_ZLIB, traced
-from tests.lumberjack.driving import acks, feed, session
+from tests.driving import BARREN_ZLIB, PEER, parts_of, traced
+from tests.lumberjack.driving import acks, document, feed, session
 
 
 @pytest.mark.parametrize(
@@ -101,3 +104,27 @@ def test_a_v1_event_that_dribbles_in_is_not_scanned_again_and_again() -> None:
         sys.setprofile(None)
     assert len(list(driven.frames())) == 1
     assert next(calls) < 200 * len(data)  # 30,000 scans of up to 1,000 pairs would be a thousand calls for each byte
+
+
+def test_many_connections_share_what_they_remember() -> None:
+    """A connection that sends a few hundred names and files, and then nothing, keeps nearly nothing of its own."""
+    memory = Memory(1_000_000)
+    sessions = []
+    with traced():
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(8):
+            driven = LumberjackSession(PEER, LimitSettings(), LumberjackSection(), memory)
+            names = [f"{number}-{n}-" + "h" * (900 if n % 25 else 30_000) for n in range(250)]
+            documents = [
+                document(n, host={"name": name}, log={"file": {"path": name}, "offset": 1})
+                for n, name in enumerate(names)
+            ]
+            feed(driven, window(250) + b"".join(json_frame(1 + n, raw) for n, raw in enumerate(documents)))
+            for frame in driven.frames():
+                assert len(parts_of(frame)) == 250
+                driven.stored(frame.ticket, 250, True)
+            driven.outgoing()
+            sessions.append(driven)
+            del documents, names, frame
+        assert memory.used <= 1_000_000
+        assert tracemalloc.get_traced_memory()[0] - before < 3_000_000
