@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-import zlib
 from typing import Any
 
 import pytest
-from headrace_common.operations.settings import KIB, MIB
+from headrace_common.operations.settings import MIB
 from headrace_common.record.contract import Reason
-from headrace_common.session.inflate import INPUT_WORK, SLICE
-from headrace_common.session.parser import WORK
+from headrace_common.session.inflate import SLICE
 from headrace_courier.wire import ENTRY_BYTES as OVERHEAD
-from headrace_courier.wire import HEADER, STREAMING, entry, jdat
+from headrace_courier.wire import HEADER, entry, jdat
 
 from tests.courier.driving import NONCE, NOW_MS, content, digest, drive, every_way, numbered, payload, session
-from tests.driving import BARREN_ZLIB, parts_of
 
 WHOLE = content(numbered(3))
 BOTH = pytest.mark.parametrize("kind", [b"JDAT", b"EVNT"])
@@ -115,48 +112,9 @@ def test_a_bomb_is_bounded_in_each_step(kind: bytes) -> None:
 
 
 @BOTH
-def test_a_payload_that_gives_nothing_is_inflated_in_steps(kind: bytes) -> None:
-    """10 MiB of blocks without output held the event loop for more than three seconds, as EVNT twice."""
-    size = STREAMING if kind == b"EVNT" else len(NONCE + BARREN_ZLIB)
-    driven, turns = session(), 1
-    driven.receive(HEADER.pack(kind, size) + NONCE + BARREN_ZLIB, NOW_MS)
-    while driven.status().busy:
-        driven.receive(b"", NOW_MS)
-        turns += 1
-    assert turns >= len(BARREN_ZLIB) * INPUT_WORK // WORK
-    (frame,) = driven.frames()
-    assert parts_of(frame) == []
-
-
-@BOTH
 def test_what_is_not_finished_is_not_kept_inflated(kind: bytes) -> None:
     """Else some hundred bytes of each of some clients would take all others' share of memory, for as long as they like."""
     data = bomb(60 * MIB, kind)[:-1]
     driven = session(ratio=2000)
     digest(driven, data)
     assert len(data) - 1024 < driven.status().partial_bytes < len(data) + 1024
-
-
-def test_many_messages_in_one_read_are_done_in_several_turns() -> None:
-    driven = session()
-    driven.receive(HEADER.pack(b"PING", 0) * 32_768, NOW_MS)
-    assert driven.status().busy
-    pongs = len(driven.outgoing())
-    assert 0 < pongs < 8 * 2048
-    while driven.status().busy:
-        driven.receive(b"", NOW_MS)
-        pongs += len(driven.outgoing())
-    assert pongs == 8 * 32_768
-
-
-def test_an_announced_length_costs_nothing() -> None:
-    driven = session()
-    driven.receive(HEADER.pack(b"JDAT", 10 * MIB) + NONCE, NOW_MS)
-    assert driven.status().partial_bytes < KIB
-    driven.receive(zlib.compress(b"\x7f\xff\xff\xff" + b"x" * 100)[:-8], NOW_MS)
-    assert driven.status().partial_bytes < KIB
-    driven = session()
-    driven.receive(HEADER.pack(b"NEWS", 10 * MIB), NOW_MS)
-    for _ in range(100):
-        digest(driven, bytes(100_000))
-        assert 0 < driven.status().partial_bytes < KIB

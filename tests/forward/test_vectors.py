@@ -72,6 +72,27 @@ def check(outcome: Outcome, expected: list[dict[str, Any]]) -> None:
     assert not outcome.partial
 
 
+NGINX = {
+    "remote": "127.0.0.1", "host": "-", "user": "-", "method": "GET", "path": "/index.html", "code": "200", "size": "612",
+    "referer": "-", "agent": "curl/8.0", "http_x_forwarded_for": "-",
+}  # fmt: skip
+BINS: dict[str, dict[str, Any]] = {
+    "nginx": NGINX,
+    "nginxutf8": NGINX,
+    "syslog": {"host": "web", "ident": "app", "pid": "12", "message": "hello syslog"},
+    "utf8": {"message": "k:väl\ttime:x"},
+    "json": {"a": "text", "b": 1, "ü": "ünï"},
+}
+
+
+@pytest.mark.parametrize("name", BINS)
+def test_texts_that_fluentd_sends_as_bin_can_be_read(name: str) -> None:
+    """in_tail and in_syslog mark every string as binary."""
+    (event,) = every_way((VECTORS / "fluentd-bin" / f"fluentd-1.19.0-{name}.bin").read_bytes()).events
+    assert event.record == BINS[name]
+    assert "notes" not in event.attributes
+
+
 def test_there_is_a_json_for_every_capture() -> None:
     index = orjson.loads((VECTORS / "INDEX.json").read_bytes())
     assert sorted(index) == [f"{name}.bin" for name in CAPTURES]

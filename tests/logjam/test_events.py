@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
-from headrace_common.session.inflate import LAST_WINDOW
-from headrace_logjam.wire import ZLIB, split
+from headrace_logjam.wire import split
 
-from tests.driving import BARREN_ZLIB
 from tests.logjam.driving import ADDRESS, META, asking, drive, driven, event
 
 
@@ -27,17 +25,6 @@ def test_what_can_never_be_an_event_is_kept_and_refused(frames: list[bytes], rea
     assert (reject.reason, reject.source, split(reject.raw)) == (reason, f"/logjam/{ADDRESS}", frames)
     assert reject.id.startswith(b"u.")
     assert [answer for *_, answer in found.replies] == [b"400 Bad Request"]
-
-
-def test_a_body_that_gives_nothing_is_inflated_in_steps() -> None:
-    """16 MiB of blocks without output held the event loop for more than five seconds."""
-    frames = [*event(b"")[:2], BARREN_ZLIB, event(b"", ZLIB)[3]]
-    found = driven()
-    (frame,) = found.send(asking(frames))
-    *pauses, reject = frame.runs()
-    assert len(pauses) >= len(BARREN_ZLIB) // LAST_WINDOW
-    assert isinstance(reject, Reject)
-    assert reject.reason is Reason.BAD_JSON
 
 
 def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:

@@ -3,73 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import struct
 import sys
 import tracemalloc
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.session.inflate import INPUT_WORK
 from headrace_common.session.memory import Memory
-from headrace_common.session.parser import MESSAGE_WORK, WORK
 from headrace_lumberjack.session import EMPTY_WINDOWS, LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
-from headrace_lumberjack.wire import V1, C, compressed, json_frame, pairs_frame, window
+from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
 
-from tests.driving import BARREN_ZLIB, PEER, parts_of, traced
+from tests.driving import PEER, parts_of, traced
 from tests.lumberjack.driving import acks, document, feed, session
-
-
-@pytest.mark.parametrize(
-    "announced",
-    [
-        window(65_536),
-        window(1) + b"2J\0\0\0\1\0\xff\0\0",
-        window(1) + b"2C\0\xff\0\0",
-        window(1, V1) + b"1D\0\0\0\1\0\0\4\0\0\0\0\1k\0\xff\0\0",
-    ],
-)
-def test_what_is_announced_costs_nothing(announced: bytes) -> None:
-    driven = session()
-    with traced():
-        feed(driven, announced)
-        assert tracemalloc.get_traced_memory()[1] < 100_000
-    assert driven.status().partial_bytes < 100
-
-
-def test_a_compressed_frame_that_gives_nothing_is_inflated_in_steps() -> None:
-    """16 MiB of blocks without output held the event loop for more than five seconds."""
-    driven, turns = session(), 1
-    driven.receive(struct.pack(">BBI", 0x32, C, len(BARREN_ZLIB)) + BARREN_ZLIB, 1)
-    while driven.status().busy:
-        driven.receive(b"", 1)
-        turns += 1
-    assert turns >= len(BARREN_ZLIB) * INPUT_WORK // WORK
-    driven.eof()
-
-
-@pytest.mark.parametrize(
-    "frames", [window(1) + json_frame(1, b"{}"), window(0), pairs_frame(1, [])], ids=["W and J", "W", "D"]
-)
-def test_what_a_compressed_frame_contains_is_handed_out_in_turns(frames: bytes) -> None:
-    """Some thousand bytes inflate to millions of windows: each takes memory and an answer."""
-    frames, version = frames * 20_000, frames[0]
-    driven, handed = session(), 0
-    first = window(1, V1) + pairs_frame(1, []) if version == V1 else b""
-    with traced():
-        driven.receive(first + compressed(frames, 3, version), 1)
-        while driven.status().busy:
-            found = list(driven.frames())
-            for frame in found:
-                driven.stored(frame.ticket, 1, True)
-            heard = len(acks(driven.outgoing()))
-            assert heard <= WORK // MESSAGE_WORK
-            handed += heard
-            del found
-            driven.receive(b"", 1)
-        assert tracemalloc.get_traced_memory()[1] < 4 * len(frames) + 500_000
-    assert handed > 19_000
 
 
 def test_windows_without_events_that_wait() -> None:
