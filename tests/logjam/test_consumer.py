@@ -38,13 +38,6 @@ def published(sequence: int, body: Any = b'{"started_ms":1}', method: int = 0, *
     return event(body, method, **{"device": 7, "created_ms": CREATED, "sequence": sequence, **more})
 
 
-def test_nothing_expires_and_nobody_is_answered() -> None:
-    (frame,) = consumer().send(published(1), published(2))
-    assert frame.kept
-    assert not frame.acknowledged
-    assert frame.ordering_key == b"device-1/shop-production"
-
-
 @pytest.mark.parametrize(
     "frames",
     [[b"x"], published(1)[:3], [*published(1)[:3], b"short"], [*published(1), b""], published(1, app_env=b"shop"),

@@ -1,4 +1,4 @@
-"""What a message becomes where `tests/fuzz/truth` does not tell it, and in which steps."""
+"""What a message becomes, and how it is answered, where `tests/fuzz/truth` does not tell it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
 from headrace_logjam.wire import split
 
-from tests.logjam.driving import ADDRESS, META, asking, drive, driven, event
+from tests.driving import parts_of
+from tests.fuzz.subjects import made
+from tests.logjam.driving import ADDRESS, APP_ENV, META, ROUTE, asking, drive, driven, event
+from tests.tiers import sized
 
 
 @pytest.mark.parametrize(
@@ -36,3 +39,44 @@ def test_a_frame_that_cannot_be_built_is_kept_whole() -> None:
     assert [split(each) for each in split(reject.raw)] == sent
     found.session.stored(frame.ticket, 1, True)
     assert [answer for *_, answer in found.hear()] == [b"202 Accepted"] * 3
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        ([b""], b"unknown-unknown"),
+        ([b"", b""], b"unknown-unknown"),
+        ([b"", b"x" * 5000, b""], b"unknown-unknown"),
+        ([b"", b"whatever"], b"whatever"),
+        ([b"", *event({})[:3]], APP_ENV),
+        ([b"", *event({}), b""], APP_ENV),
+    ],
+)
+def test_whom_a_refusal_names(parts: list[bytes], name: bytes) -> None:
+    found = drive(parts)
+    assert found.replies == [(ROUTE, name, b"400 Bad Request")]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_whatever_comes_is_stored_in_whatever_order_nothing_is_left_of_it(answers: bool) -> None:
+    """The fuzzer's messages; some frames are stored in two steps, some never."""
+    for number in range(sized(100, 1000, 10_000)):
+        _, messages, chance = made("logjam", f"order-{number}")
+        found, lost = driven(answers=answers), False
+        frames = found.send(*messages)
+        chance.shuffle(frames)
+        for frame in frames:
+            if chance.random() < 0.1:
+                found.session.abandon(frame.ticket)
+                lost = True
+                continue
+            if chance.random() < 0.3:
+                found.store(frame, chance.randrange(len(parts_of(frame))))
+                found.parts.pop()
+            found.store(frame)
+        found.hear()
+        asked = sum(answers and message[:1] == [b""] for message in messages)
+        assert len(found.replies) == asked or (lost and len(found.replies) < asked)
+        pings = sum(b"ping" in message[:2] for message in messages)
+        assert len(found.flat) + pings >= len(messages) or lost
+        assert not vars(found.session)["_questions"]

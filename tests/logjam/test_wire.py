@@ -29,13 +29,6 @@ def inflated(method: int, body: bytes, limits: InflateLimits) -> bytes:
     return finish(inflate(method, body, limits))
 
 
-@pytest.mark.parametrize("method", range(len(METHODS)))
-@pytest.mark.parametrize("size", [0, 1, 999, 1000])
-def test_what_is_compressed_inflates(method: int, size: int) -> None:
-    body = bytes(range(256)) * 4
-    assert inflated(method, compress(method, body[:size]), LIMITS) == body[:size]
-
-
 def test_what_ruby_calls_zlib_is_gzip() -> None:
     assert inflated(1, gzip.compress(b"{}", mtime=0), LIMITS) == b"{}"
     assert inflated(1, zlib.compress(b"{}"), LIMITS) == b"{}"
@@ -88,21 +81,12 @@ GOOD = [b"a-b", b"logs.a.b", b"{}", encode_meta(Meta())]
         (GOOD, ""),
         ([b"ping", b"", b"{}", GOOD[3]], ""),
         ([*GOOD[:3], b""], "meta has 0 bytes, not 24"),
-        ([b"ping", b"", b"{}", GOOD[3] + b"x"], "meta has 25 bytes, not 24"),
-        ([*GOOD[:3], encode_meta(Meta(), tag=0xCABE)], "meta begins with the tag cabe"),
-        ([*GOOD[:3], encode_meta(Meta(), version=2)], "meta has version 2"),
         ([], "0 frames, not 4"),
         (GOOD[:3], "3 frames, not 4"),
         ([*GOOD, b""], "5 frames, not 4"),
-        ([b"ab", *GOOD[1:]], "no app-env: 'ab'"),
-        ([b"a-b", b"other", *GOOD[2:]], "unknown topic: 'other'"),
         ([b"heartbeat", b"tcp://here:9606", *GOOD[2:]], "no app-env: 'heartbeat'"),
         ([b"app-\x1f", *GOOD[1:]], "no app-env: 'app-\\x1f'"),
-        ([b"a b\x7f-", *GOOD[1:]], ""),
-        *(
-            ([b"a-b", b"%b.shop" % topic, *GOOD[2:]], "")
-            for topic in (b"javascript", b"frontend.page", b"frontend.ajax")
-        ),
+        *(([b"a-b", topic, *GOOD[2:]], "") for topic in (b"javascript", b"frontend.page", b"frontend.ajax.shop")),
         ([b"a-b", b"frontend.webvitals", *GOOD[2:]], "unknown topic: 'frontend.webvitals'"),
     ],
 )
