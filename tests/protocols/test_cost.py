@@ -26,6 +26,11 @@ from tests.logjam import driving as logjam
 from tests.lumberjack import driving as lumberjack
 from tests.segment import instant, speaking
 
+
+def segment() -> ByteSession:
+    return SegmentSession(PEER, instant.LIMITS, instant.SECTION)
+
+
 LIE = b"\xff\xff\xff\xff"
 ANNOUNCED: list[tuple[Callable[[], ByteSession], bytes]] = [
     *(
@@ -41,7 +46,7 @@ ANNOUNCED: list[tuple[Callable[[], ByteSession], bytes]] = [
     (courier.session, HEADER.pack(b"JDAT", 10 * MIB) + courier.NONCE),
     (courier.session, HEADER.pack(b"NEWS", 10 * MIB) + bytes(MIB)),  # it is not kept
     (courier.session, courier.payload(b"\x7f\xff\xff\xff" + b"x" * 100)[:-8]),
-    (lambda: SegmentSession(PEER, instant.LIMITS, instant.SECTION), speaking.setup() + speaking.begin(0, MIB - 100)),
+    (segment, speaking.setup() + speaking.begin(0, MIB - 100)),
 ]
 
 
@@ -104,6 +109,7 @@ MANY: dict[str, tuple[Callable[[], ByteSession], bytes, int, int, int]] = {
     "old windows in a C frame": (
         lumberjack.session, window(1, V1) + PAIRS + compressed(PAIRS * 20_000, 3, V1), 20_001, 6 * 20_001, 20,
     ),
+    "events of a block": (segment, speaking.setup() + speaking.block(0, speaking.event(b"") * 9000), 0, 0, 3),
     "pings": (courier.session, PING * 32_768, 0, len(PONG) * 32_768, 16),
 }  # fmt: skip
 """The session, what comes at once, how many frames and answers (bytes) that gives, and in how many turns at least."""

@@ -18,18 +18,18 @@ from headrace_segment.wire.layout import Table
 from tests.contract.receiver import Receiver
 from tests.contract.topic import own_topics
 from tests.contract.waiting import PATIENCE, until
-from tests.segment import speaking_today
-from tests.segment.speaking import block, read, setup
+from tests.segment import speaking, speaking_today
 
 
 class ClosedError(Exception):
     """The service has closed."""
 
 
-class Connection:
-    """Replies come in the order of the service."""
+class Client:
+    """A connection of the original dialect. Replies come in the order of the service."""
 
-    messages: Table
+    messages: Table = original.MESSAGES
+    speaks: Any = speaking
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -43,113 +43,63 @@ class Connection:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        await self.close()
-
-    async def close(self) -> None:
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
-    def cut(self) -> None:
-        """Gone without a word."""
-        self._writer.transport.abort()
-
-    def say(self, data: bytes) -> None:
-        self._writer.write(data)
-
-    async def drain(self) -> None:
-        try:
-            await self._writer.drain()
-        except OSError as error:
-            raise ClosedError from error
-
-    async def reply(self, seconds: float = PATIENCE) -> Any:
+    async def reply(self) -> Any:
         """The next message. Raises `ClosedError`."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(PATIENCE):
                 kind, length = HEADER.unpack(await self._reader.readexactly(HEADER.size))
                 return self.messages.decode(kind, await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, OSError) as error:
-            if isinstance(error, TimeoutError):
-                raise
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise ClosedError from error
-
-    async def sees_end(self) -> None:
-        """Whatever is said before it."""
-        with contextlib.suppress(ClosedError):
-            while True:
-                await self.reply()
 
     async def ask(self, data: bytes) -> Any:
         """One request, and what is answered."""
-        self.say(data)
+        self._writer.write(data)
         return await self.reply()
-
-
-class Client(Connection):
-    """A connection of the original dialect."""
-
-    messages = original.MESSAGES
 
     async def setup(self, segment: str, writer: bytes) -> int:
         """The writer's level."""
-        answer = await self.ask(setup(segment, writer))
-        assert isinstance(answer, original.AppendSetup), answer
+        answer = await self.ask(self.speaks.setup(segment, writer))
+        assert isinstance(answer, original.AppendSetup | today.AppendSetup), answer
         assert (answer.segment, answer.writer) == (segment, writer)
         return int(answer.level)
 
     async def append(self, offset: int, content: bytes, writer: bytes) -> int:
         """A block, and its acknowledgement: the level."""
-        answer = await self.ask(block(offset, content, writer))
+        answer = await self.ask(speaking.block(offset, content, writer))
         assert isinstance(answer, original.DataAppended), answer
         assert answer.writer == writer
         return int(answer.level)
 
-    async def read(self, segment: str, offset: int = 0, length: int = 1 << 20) -> Any:
-        answer = await self.ask(read(segment, offset, length))
-        assert isinstance(answer, original.SegmentRead), answer
-        return answer
-
     async def content(self, segment: str, offset: int = 0) -> bytes:
         """All of it, to its end."""
-        pieces = []
-        while True:
-            piece = await self.read(segment, offset)
+        pieces, at_tail = list[bytes](), False
+        while not at_tail:
+            piece = await self.ask(self.speaks.read(segment, offset, 1 << 20))
+            assert isinstance(piece, original.SegmentRead | today.SegmentRead), piece
             assert piece.offset == offset
             pieces.append(piece.data)
             offset += len(piece.data)
-            if piece.flags & 0x80:
-                return b"".join(pieces)
+            flag = piece.flags & original.AT_TAIL if isinstance(piece, original.SegmentRead) else piece.at_tail
+            at_tail = bool(flag)
+        return b"".join(pieces)
 
 
-class TodayClient(Connection):
+class TodayClient(Client):
     """A connection of today's dialect, which has begun with Hello."""
 
     messages = today.MESSAGES
+    speaks = speaking_today
 
     @classmethod
     async def connect(cls, address: tuple[str, int]) -> Self:
         client = await super().connect(address)
         assert await client.ask(speaking_today.HELLO) == today.Hello(17, 5)
         return client
-
-    async def setup(self, segment: str, writer: bytes) -> int:
-        """The writer's level."""
-        answer = await self.ask(speaking_today.setup(segment, writer))
-        assert isinstance(answer, today.AppendSetup), answer
-        return int(answer.level)
-
-    async def content(self, segment: str, offset: int = 0) -> bytes:
-        """All of it, to its tail."""
-        pieces = []
-        while True:
-            piece = await self.ask(speaking_today.read(segment, offset, 1 << 20))
-            assert isinstance(piece, today.SegmentRead), piece
-            assert piece.offset == offset
-            pieces.append(piece.data)
-            offset += len(piece.data)
-            if piece.at_tail:
-                return b"".join(pieces)
 
 
 def new_writer() -> bytes:
@@ -183,9 +133,9 @@ async def serves(service: Receiver, writer: bytes, level: int) -> float:
             await asyncio.sleep(0.05)
 
 
-async def restart(service: Receiver) -> None:
-    """Starts it again after its end, and waits until it listens."""
-    before = len(service.lines("ready"))
+async def restart(service: Receiver, event: str = "ready") -> None:
+    """Starts it again after its end, and waits until it says this again."""
+    before = len(service.lines(event))
     service.spawn()
-    await until(lambda: len(service.lines("ready")) > before, "it is ready again")
+    await until(lambda: len(service.lines(event)) > before, "it is there again")
     service.ops = service.lines("starting")[-1]["ops"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from headrace_segment import questions as ask
-from headrace_segment.appending import Appending, Asks
+from headrace_segment.appending import Asks
 from headrace_segment.replica.reading import Gathering
 from headrace_segment.store import fold as folds
 from headrace_segment.store.fold import Fold
@@ -159,18 +159,6 @@ def block(before: int, data: bytes) -> ask.AppendBlock:
     return ask.AppendBlock(1, "a", Block(W, before, before + len(data), data))
 
 
-def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> None:
-    store, old, new = InstantStore(), Hears("old"), Hears("new")
-    assert asked(store, ask.OpenSession(1, "a", W, Numbering.BYTES), old) == ask.Opened(0)
-    store.appending.ask(block(0, b"one"), old)  # before the other one: it is stored
-    store.appending.ask(ask.OpenSession(2, "a", W, Numbering.BYTES), new)
-    store.appending.ask(block(3, b"two"), old)
-    store.settle()
-    assert old.takes()[1:] == ["taken_over", (1, ask.Appended(3, 3)), (1, ask.Refused(ask.Refusal.SESSION))]
-    assert new.answer == ask.Opened(3)
-    assert store.content("a") == b"one"
-
-
 def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim() -> None:
     """A former owner that does not know of the new one yet could tell a level that is too low."""
     store = InstantStore()
@@ -209,18 +197,6 @@ def test_who_waits_hears_the_truth_whatever_becomes_of_the_batch() -> None:
     assert not appending.holds("a", W)
     store.settle()
     assert (store.fold.segments["a"].length, [*store.fold.segments]) == (1, ["a", "c"])
-
-
-def test_limits_of_segments_and_writers() -> None:
-    store = InstantStore()
-    store.appending = Appending(store.fold, 1, 1)
-    asked(store, ask.CreateSegment(1, "a"))
-    asked(store, ask.OpenSession(1, "a", W, Numbering.BYTES))
-    asked(store, block(0, b"x"))
-    assert asked(store, ask.OpenSession(1, "a", V, Numbering.BYTES)) == ask.Refused(ask.Refusal.WRITERS)
-    assert not store.appending.holds("a", V)
-    for question in (ask.CreateSegment(1, "b"), ask.OpenSession(1, "b", W, Numbering.BYTES)):
-        assert asked(store, question) == ask.Refused(ask.Refusal.SEGMENTS)
 
 
 # What is too old

@@ -72,15 +72,6 @@ async def test_a_connection_has_one_reply_with_bytes_until_that_has_left() -> No
     assert bench.readers.used == 30
 
 
-async def test_a_read_at_the_end_holds_nothing_and_hears_what_comes() -> None:
-    bench, caller = Bench(), Hears("a")
-    assert await bench.asks(caller, offset=4 * MIB) == []
-    assert await bench.asks(caller, length=100) == [100]
-    bench.readers.left(caller)
-    bench.grows(9)
-    assert await bench.hears(caller) == [9]
-
-
 async def test_a_read_of_no_bytes_is_answered() -> None:
     assert await Bench().asks(Hears("a"), length=0) == [0]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.structs import TopicPartition
@@ -15,54 +13,14 @@ from headrace_segment.wire.original import SegmentIsTruncated
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import produce
 from tests.contract.waiting import until
-from tests.segment.client import Client, ClosedError, log_start, new_writer, restart, serves
-from tests.segment.speaking import block, read, setup
+from tests.segment.client import Client, ClosedError, log_start, new_writer, restart
 from tests.segment.speaking import events as framed
+from tests.segment.speaking import read
 from tests.system.cluster import admin, altered
 
 pytestmark = pytest.mark.kafka
 
 HELLO, WORLD = framed(b"hello"), framed(b"world!")
-
-
-async def test_old_bytes_are_read_from_the_log(own_segments: KafkaSettings, start: Receivers) -> None:
-    service = await start(own_segments, segment={"cache_bytes": 0, "tail_wait": 0})
-    writers = [new_writer() for _ in range(3)]
-    content = {"a": b"", "b": b""}
-    async with await Client.connect(service.address) as client:
-        for writer in writers:
-            for segment in content:
-                level = await client.setup(segment, writer)
-                for number in range(20):
-                    data = framed(segment.encode() * (100 + number))
-                    level = await client.append(level, data, writer)
-                    content[segment] += data
-        for segment, data in content.items():
-            assert await client.content(segment) == data
-            assert (await client.read(segment, 777, 1234)).data == data[777 : 777 + 1234]
-
-
-async def test_a_block_that_is_refused_ends_all_connections_and_nothing_is_stored_twice(
-    own_segments: KafkaSettings, start: Receivers
-) -> None:
-    """Kafka refuses a block for good: writers come back, with what was not acknowledged."""
-    service = await start(own_segments)
-    one, two = new_writer(), new_writer()
-    noise = framed(os.urandom(20_000))
-    async with await Client.connect(service.address) as large, await Client.connect(service.address) as other:
-        await large.setup("a", one)
-        await other.setup("b", two)
-        await other.append(0, HELLO, two)
-        async with altered(own_segments, own_segments.segments_topic, max_message_bytes=1000):
-            large.say(block(0, noise, one))
-            await large.sees_end()
-            await other.sees_end()
-    await serves(service, one, 0)
-    async with await Client.connect(service.address) as client:
-        await client.setup("a", one)
-        assert await client.append(0, noise, one) == len(noise)
-        assert await client.content("a") == noise
-        assert await client.setup("b", two) == len(HELLO)
 
 
 @pytest.mark.long
@@ -89,8 +47,7 @@ async def test_checkpoints_are_stored_and_read_and_the_log_is_cut(
 
 async def _begins(client: Client, segment: str) -> int:
     """Where the segment begins now."""
-    client.say(read(segment, 0, 8))
-    answer = await client.reply()
+    answer = await client.ask(read(segment, 0, 8))
     return answer.start if isinstance(answer, SegmentIsTruncated) else 0
 
 
@@ -99,9 +56,7 @@ async def test_it_is_not_ready_on_topics_that_would_lose_segments(
 ) -> None:
     service = start.make(own_segments)
     async with altered(own_segments, own_segments.segments_topic, retention_ms=60_000):
-        service.spawn()
-        await until(lambda: service.lines("segments not served"), "it says what is wrong")
-        service.ops = service.lines("starting")[-1]["ops"]
+        await restart(service, "segments not served")
         status, text = await service.get("/readyz")
         assert status == 503
         assert "retention.ms is 60000 and must be -1" in text
@@ -123,9 +78,8 @@ async def test_limits_of_the_service(own_segments: KafkaSettings, start: Receive
 
     async def refused(segment: str, writer: bytes) -> None:
         async with await Client.connect(service.address) as other:
-            other.say(setup(segment, writer))
             with pytest.raises(ClosedError):
-                await other.reply()
+                await other.setup(segment, writer)
 
     async with await Client.connect(service.address) as client:
         await stores("a", one)
@@ -135,9 +89,8 @@ async def test_limits_of_the_service(own_segments: KafkaSettings, start: Receive
         await refused("c", one)
         assert await service.metric("limit_hits_total", limit="SEGMENT__WRITERS") == 1
         assert await service.metric("limit_hits_total", limit="SEGMENT__SEGMENTS") == 1
-        client.say(setup("a", new_writer()))
         with pytest.raises(ClosedError):
-            await client.reply()
+            await client.setup("a", new_writer())
 
 
 async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
@@ -153,9 +106,7 @@ async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
     async with admin(own_segments) as cutting:
         where = TopicPartition(own_segments.segments_topic, 0)
         await cutting.delete_records({where: RecordsToDelete(before_offset=1)})
-    service.spawn()
-    await until(lambda: len(service.lines("starting")) > 1, "it starts")
-    service.ops = service.lines("starting")[-1]["ops"]
+    await restart(service, "starting")
     await until(
         lambda: _unready(service, "the log begins at 1, and no whole checkpoint reaches that far"), "it says so"
     )

@@ -13,7 +13,7 @@ from headrace_segment.wire import original
 from headrace_segment.wire import today as said
 
 from tests.driving import NOW_MS, PEER, one_by_one, with_constants
-from tests.segment.instant import LIMITS, SECTION, Conversation, Driven, InstantStore, Slow, drive, read_replies
+from tests.segment.instant import LIMITS, SECTION, Conversation, Driven, InstantStore, drive, read_replies
 from tests.segment.recorded import W1, W2
 from tests.segment.speaking import events, raw
 from tests.segment.speaking_today import (
@@ -47,15 +47,6 @@ def created() -> tuple[InstantStore, Talk]:
     store = InstantStore()
     store.append("a", records.Create())
     return store, Talk(store)
-
-
-def begun() -> tuple[InstantStore, Slow]:
-    """Its writer is set up."""
-    store, _ = created()
-    slow = Slow(store)
-    slow.hear(HELLO, setup())
-    slow.answer()
-    return store, slow
 
 
 def both_ways(data: bytes) -> Conversation:
@@ -148,23 +139,6 @@ def test_a_limit_of_the_service(asked: bytes, limit: str) -> None:
     talk.hear(asked)
     assert talk.outcome.error is not None
     assert talk.outcome.error.limit == limit
-
-
-# In order
-
-
-def test_what_is_about_a_segment_is_asked_behind_the_appends_before_it() -> None:
-    _, slow = begun()
-    slow.hear(append(1, b"x"), create(), append(2, b"y"), read(), info(), KEEP_ALIVE)
-    assert len(slow.frames) == 2
-    assert not slow.questions
-    slow.store()
-    assert [type(question) for question in slow.questions] == [ask.AppendBlock, ask.CreateSegment]
-    slow.store()
-    kinds = [ask.AppendBlock, ask.CreateSegment, ask.AppendBlock, ask.ReadBytes, ask.DescribeSegment]
-    assert [type(question) for question in slow.questions] == kinds
-    slow.answer()
-    assert read_replies(slow.answer(), said.MESSAGES) == [said.SegmentAlreadyExists(REQUEST, "a")]
 
 
 def test_create_append_and_read_in_one_breath() -> None:

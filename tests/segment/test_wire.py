@@ -244,16 +244,6 @@ def test_the_limit_of_a_frame(decoder: Decoder, data: bytes) -> None:
     assert fault[1] == "LIMITS__FRAME_BYTES"
 
 
-def test_many_events_of_a_block_are_looked_at_in_turns() -> None:
-    decoder, turns = OriginalDecoder(1 << 20), 0
-    found = list(decoder.receive(block(0, event(b"") * 9000)))
-    while decoder.busy:
-        found += decoder.receive(b"")
-        turns += 1
-    assert turns >= 3
-    assert found[-1] == Block(W1, 0, 72_000, event(b"") * 9000, 9000)
-
-
 def test_the_end_of_a_message_may_lack_fields_and_may_grow() -> None:
     whole = say(today.CreateSegment(1, "a", 0, 0))
     assert every_way(TodayDecoder, raw(Kind.CREATE_SEGMENT, whole[8:-10])) == (
@@ -271,58 +261,33 @@ SEGMENT = "scope/stream/0.#epoch.0"
 REQUEST = (1 << 32) + 2
 
 
-# The original dialect
-
-ORIGINAL_MESSAGES: dict[str, list[Any]] = {
-    "setup_append": [original.SetupAppend(W1, "app/0")],
-    "setup_append_mutf8": [original.SetupAppend(W1, ODD_NAME)],
-    "append_setup": [original.AppendSetup("app/0", W1, 0)],
-    "data_appended": [original.DataAppended(W1, 27)],
-    "read_segment": [original.ReadSegment("app/0", 13, 65536)],
-    "segment_read_flags": [
-        original.SegmentRead("app/0", 0, flags, b"\0\0\0\0\0\0\0\5hello") for flags in (AT_TAIL, AT_TAIL | 0x40, 0)
-    ],
-    "keep_alive": [original.KeepAlive(b""), original.KeepAlive(b"\1\2\3")],
-}
-
-
-def test_every_vector_of_the_original_is_tested() -> None:
-    assert ORIGINAL.keys() == ORIGINAL_MESSAGES.keys() | CONVERSATIONS.keys()
-    assert len(CONVERSATIONS) == 9
-
-
-@pytest.mark.parametrize("name", ORIGINAL_MESSAGES)
-def test_original_messages(name: str) -> None:
-    data, meant = ORIGINAL[name]["data"], ORIGINAL_MESSAGES[name]
-    assert read_replies(data, original.MESSAGES) == meant
-    assert b"".join(map(original.MESSAGES.encode, meant)) == data
-
-
-@pytest.mark.parametrize("name", ["setup_append", "setup_append_mutf8", "read_segment", "keep_alive"])
-def test_original_requests(name: str) -> None:
-    assert good(ORIGINAL[name]["data"]) == ORIGINAL_MESSAGES[name]
-
-
-# Today's dialect
-
 NOT_SPOKEN = {
     *("auth_token_check_failed", "conditional_check_failed", "error_message", "segment_deleted", "wrong_host"),
     *("segment_sealed", "segment_truncated", "segment_is_sealed", "invalid_event_number"),
 }
 """We never send them, and a client does not."""
 
-TODAY_REPLIES: dict[str, Any] = {
-    "append_setup": today.AppendSetup(REQUEST, SEGMENT, W1, 41),
-    "append_setup_new": today.AppendSetup(REQUEST, SEGMENT, W1, -(1 << 63)),
-    "data_appended": today.DataAppended(W1, 42, 41, REQUEST, 4096),
-    "segment_read": today.SegmentRead(SEGMENT, 1024, True, False, HELLO, REQUEST),
-    "segment_read_end": today.SegmentRead(SEGMENT, 1037, False, True, b"", REQUEST),
-    "stream_segment_info": today.SegmentInfo(REQUEST, SEGMENT, True, False, False, 1_700_000_000_000, 4096, 0),
-    "segment_created": today.SegmentCreated(REQUEST, SEGMENT),
-    "segment_already_exists": today.SegmentAlreadyExists(REQUEST, SEGMENT),
-    "no_such_segment": today.NoSuchSegment(REQUEST, SEGMENT),
-    "segment_is_truncated": today.SegmentIsTruncated(REQUEST, SEGMENT, 13, "", 0),
-    "operation_unsupported": today.OperationUnsupported(REQUEST, "mergeSegments"),
+REPLIES: dict[str, dict[str, list[Any]]] = {
+    "original": {
+        "append_setup": [original.AppendSetup("app/0", W1, 0)],
+        "data_appended": [original.DataAppended(W1, 27)],
+        "segment_read_flags": [
+            original.SegmentRead("app/0", 0, flags, HELLO) for flags in (AT_TAIL, AT_TAIL | 0x40, 0)
+        ],
+    },
+    "today": {
+        "append_setup": [today.AppendSetup(REQUEST, SEGMENT, W1, 41)],
+        "append_setup_new": [today.AppendSetup(REQUEST, SEGMENT, W1, -(1 << 63))],
+        "data_appended": [today.DataAppended(W1, 42, 41, REQUEST, 4096)],
+        "segment_read": [today.SegmentRead(SEGMENT, 1024, True, False, HELLO, REQUEST)],
+        "segment_read_end": [today.SegmentRead(SEGMENT, 1037, False, True, b"", REQUEST)],
+        "stream_segment_info": [today.SegmentInfo(REQUEST, SEGMENT, True, False, False, 1_700_000_000_000, 4096, 0)],
+        "segment_created": [today.SegmentCreated(REQUEST, SEGMENT)],
+        "segment_already_exists": [today.SegmentAlreadyExists(REQUEST, SEGMENT)],
+        "no_such_segment": [today.NoSuchSegment(REQUEST, SEGMENT)],
+        "segment_is_truncated": [today.SegmentIsTruncated(REQUEST, SEGMENT, 13, "", 0)],
+        "operation_unsupported": [today.OperationUnsupported(REQUEST, "mergeSegments")],
+    },
 }
 LETTERS = b"".join(b"\0\0\0\0\0\0\0\x18" + each * 24 for each in (b"a", b"b", b"c"))
 SETUP = today.SetupAppend(REQUEST, W1, SEGMENT)
@@ -351,23 +316,36 @@ TODAY_REQUESTS: dict[str, list[Any]] = {
 }
 
 
-def test_every_vector_of_today_is_tested() -> None:
-    assert TODAY.keys() == TODAY_REPLIES.keys() | TODAY_REQUESTS.keys() | NOT_SPOKEN
+REQUESTS: dict[str, dict[str, list[Any]]] = {
+    "original": {
+        "setup_append": [SetupAppend(W1, "app/0")],
+        "setup_append_mutf8": [SetupAppend(W1, ODD_NAME)],
+        "read_segment": [original.ReadSegment("app/0", 13, 65536)],
+        "keep_alive": [KeepAlive(b""), KeepAlive(b"\1\2\3")],
+    },
+    "today": TODAY_REQUESTS,
+}
+DIALECTS: dict[str, tuple[dict[str, Any], Any, Decoder]] = {
+    "original": (ORIGINAL, original.MESSAGES, OriginalDecoder),
+    "today": (TODAY, today.MESSAGES, TodayDecoder),
+}
 
 
-@pytest.mark.parametrize("name", TODAY_REPLIES)
-def test_todays_replies(name: str) -> None:
-    data, meant = TODAY[name]["data"], TODAY_REPLIES[name]
-    assert read_replies(data, today.MESSAGES) == [meant]
-    assert today.MESSAGES.encode(meant) == data
-
-
-@pytest.mark.parametrize("name", TODAY_REQUESTS)
-def test_todays_requests(name: str) -> None:
-    data, meant = TODAY[name]["data"], TODAY_REQUESTS[name]
-    assert every_way(TodayDecoder, data) == (meant, None)
-    if not any(isinstance(each, Block | Unsupported) for each in meant):
-        assert b"".join(map(today.MESSAGES.encode, meant)) == data
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_recorded_messages(dialect: str) -> None:
+    recorded, messages, decoder = DIALECTS[dialect]
+    requests, replies = REQUESTS[dialect], REPLIES[dialect]
+    assert recorded.keys() == requests.keys() | replies.keys() | (
+        NOT_SPOKEN if dialect == "today" else {*CONVERSATIONS}
+    )
+    for name, meant in (requests | replies).items():
+        data = recorded[name]["data"]
+        if name in requests:
+            assert every_way(decoder, data) == (meant, None), name
+        else:
+            assert read_replies(data, messages) == meant, name
+        if not any(isinstance(each, Block | Unsupported) for each in meant):
+            assert b"".join(map(messages.encode, meant)) == data, name
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
@@ -379,13 +357,3 @@ def test_the_recorded_replies(name: str) -> None:
     assert drive(one_by_one(data)).comparable() == whole.comparable()
     for seed in range(3):
         assert drive(at_random(data, random.Random(seed))).comparable() == whole.comparable()
-
-
-def test_what_they_publish() -> None:
-    outcome = drive([CONVERSATIONS["conv05_resend"]["data"]])
-    assert [(event.subject, event.value) for event in outcome.events] == [("c5", b"hello"), ("c5", b"world!")]
-    (first, second) = outcome.events
-    assert first.headers["content-type"] == b"application/octet-stream"
-    assert first.source == "/segment/192.0.2.7"
-    assert first.attributes == {"writer": "00112233445566778899aabbccddeeff", "level": 13, "time": "received"}
-    assert second.attributes["level"] == 27
