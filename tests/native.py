@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, TypeVar
 
 import pytest
 from headrace_common.record import native
 from headrace_common.session.interface import ByteSession
 
-from tests.driving import feed
+from tests.driving import Outcome, feed
 
-P = ParamSpec("P")
+T = TypeVar("T", bound=Outcome)
 
 CORES: Final = ("python", "native")
 
@@ -32,15 +32,20 @@ def using(name: str) -> Iterator[None]:
         native.core = before
 
 
-def the_same(drive: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
-    """What `drive` says came of something, which is the same with each core."""
-    with using("python"):
-        expected = drive(*args, **kwargs)
-    if native.NATIVE is not None:
-        with using("native"):
-            found = drive(*args, **kwargs)
-        assert found.comparable() == expected.comparable(), "the native core makes something else than Python"
-    return expected
+def compared(drive: Callable[..., T]) -> Callable[..., T]:
+    """Drives with each core: the same comes of any pieces."""
+
+    def both(pieces: Iterable[bytes], **given: Any) -> T:
+        pieces = list(pieces)
+        with using("python"):
+            expected = drive(pieces, **given)
+        if native.NATIVE is not None:
+            with using("native"):
+                found = drive(pieces, **given)
+            assert found.comparable() == expected.comparable(), "the native core makes something else than Python"
+        return expected
+
+    return both
 
 
 def calls(driven: ByteSession, data: bytes) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ from headrace_courier.wire import HEADER, MessageKind, entry
 from tests import driving
 from tests.driving import NOW_MS, PEER, feed_all, parts_of, the_same_every_way, with_constants
 from tests.driving import feed as digest
-from tests.native import the_same
+from tests.native import compared
 
 __all__ = ["NOW_MS", "digest"]
 
@@ -55,13 +56,8 @@ class Outcome(driving.Outcome):
         return [reply for reply in self.replies if not isinstance(reply, Acknowledged)]
 
 
-def drive(pieces: Iterable[bytes], **given: Any) -> Outcome:
-    """As `drive_one`, the same with each core."""
-    outcome: Outcome = the_same(drive_one, list(pieces), **given)
-    return outcome
-
-
-def drive_one(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
+@compared
+def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
     """Feeds `pieces`; each payload is stored at once. `end`: then the peer ends, if nothing was wrong."""
     ignored: list[MessageKind] = []
     driven = session(peer, ignored, **limits)
@@ -87,9 +83,7 @@ def drive_one(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, *
     return outcome
 
 
-def every_way(data: bytes, **limits: Any) -> Outcome:
-    """As `the_same_every_way`."""
-    return the_same_every_way(drive, data, **limits)
+every_way: Callable[..., Outcome] = partial(the_same_every_way, drive)
 
 
 def numbered(count: int, first: int = 0, **more: Any) -> list[bytes]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
-from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import Remark
 from headrace_courier.client import Acknowledged
 from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, evnt, identity, jdat
@@ -14,14 +12,10 @@ from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, ac
 from tests.courier.driving import (
     HELO,
     NONCE,
-    NOW_MS,
-    content,
     digest,
     drive,
     every_way,
     numbered,
-    payload,
-    said,
     session,
 )
 
@@ -112,94 +106,3 @@ def test_an_end_inside_a_message_is_a_fault(make: object) -> None:
         assert outcome.error is not None
         assert outcome.error.offset == len(HELO)
         assert outcome.acknowledged == []
-
-
-# Acknowledgements
-
-
-def test_nothing_is_acknowledged_once_something_was_abandoned() -> None:
-    driven = session()
-    digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4)))
-    first, second = driven.frames()
-    driven.stored(first.ticket, 2, False)
-    driven.abandon(first.ticket)
-    driven.stored(second.ticket, 4, True)
-    driven.tick(100)
-    driven.tick(200)
-    assert said(driven) == []
-    assert driven.deadline() is None
-
-
-# Time
-
-
-def run_clock(driven: object, since: float, seconds: float) -> list[tuple[float, bytes, int]]:
-    """Ticks when asked to, as a connection does; when which acknowledgement was said."""
-    heard, now = [], since
-    while (due := driven.deadline()) is not None and due <= since + seconds:  # type: ignore[attr-defined]
-        now = max(now, due)
-        driven.tick(now)  # type: ignore[attr-defined]
-        heard += [(now, nonce, count) for nonce, count in said(driven)]  # type: ignore[arg-type]
-        assert driven.deadline() is None or driven.deadline() > now  # type: ignore[attr-defined]
-    return heard
-
-
-def apart(since: float, heard: list[tuple[float, bytes, int]], until: float) -> float:
-    times = [since, *(at for at, _, _ in heard), until]
-    return max(after - before for before, after in itertools.pairwise(times))
-
-
-def test_while_kafka_is_slow_the_oldest_acknowledgement_is_said_again() -> None:
-    driven = session()
-    digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4)))
-    first, second = driven.frames()
-    began = 1000.0
-    heard = run_clock(driven, began, 60)
-    assert {(nonce, count) for _, nonce, count in heard} == {(NONCE, 0)}
-    assert apart(began, heard, began + 60) <= EVERY - 1
-    driven.stored(second.ticket, 4, True)
-    driven.stored(first.ticket, 3, False)
-    assert said(driven) == [(NONCE, 3)]
-    heard = run_clock(driven, began + 60, 60)
-    assert {(nonce, count) for _, nonce, count in heard} == {(NONCE, 3)}
-    assert apart(began + 60, heard, began + 120) <= EVERY - 1
-    driven.stored(first.ticket, 5, True)
-    assert said(driven) == [(NONCE, 5), (OTHER, 4)]
-    assert run_clock(driven, began + 120, 60) == []
-
-
-@pytest.mark.parametrize("make", [jdat, evnt])
-def test_while_a_payload_arrives_its_client_hears_0(make: object) -> None:
-    data = make(NONCE, numbered(50))  # type: ignore[operator]
-    driven = session()
-    driven.receive(data[:20], NOW_MS)
-    assert driven.deadline() is None  # its nonce is not complete
-    driven.receive(data[20:30], NOW_MS)
-    heard = run_clock(driven, 500.0, 30)
-    assert {(nonce, count) for _, nonce, count in heard} == {(NONCE, 0)}
-    assert apart(500.0, heard, 530.0) <= EVERY - 1
-    driven.receive(data[30:], NOW_MS)
-    assert len(list(driven.frames())) == 1
-
-
-def test_no_payload_that_arrives_is_kept_alive_before_an_older_one() -> None:
-    driven = session()
-    digest(driven, jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4))[:-3])
-    (frame,) = driven.frames()
-    assert {nonce for _, nonce, _ in run_clock(driven, 0.0, 20)} == {NONCE}
-    driven.stored(frame.ticket, 5, True)
-    assert said(driven) == [(NONCE, 5)]
-    assert {(nonce, count) for _, nonce, count in run_clock(driven, 20.0, 20)} == {(OTHER, 0)}
-
-
-def test_after_a_fault_only_what_is_complete_is_kept_alive() -> None:
-    driven = session()
-    with pytest.raises(ProtocolError):
-        digest(driven, jdat(NONCE, numbered(5)) + payload(content(numbered(5)), OTHER, kind=b"EVNT", flip=-1))
-    (frame,) = driven.frames()
-    assert {nonce for _, nonce, _ in run_clock(driven, 0.0, 20)} == {NONCE}
-    driven.stored(frame.ticket, 5, True)
-    assert said(driven) == [(NONCE, 5)]
-    assert driven.deadline() is None
-    with pytest.raises(ProtocolError):
-        driven.receive(jdat(NONCE, numbered(5)), NOW_MS)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import msgpack
@@ -17,7 +18,7 @@ from headrace_forward.wire import EventTime
 
 from tests import driving
 from tests.driving import NOW_MS, PEER, Seen, feed_all, one_by_one, the_same_every_way
-from tests.native import the_same
+from tests.native import compared
 
 __all__ = ["NOW_MS", "PEER", "EventTime", "Seen", "one_by_one"]
 
@@ -50,13 +51,8 @@ def parts_of(frame: Frame) -> list[Seen | Reject]:
     return driving.parts_of(frame, grows=True)
 
 
-def drive(pieces: Iterable[bytes], **given: Any) -> Outcome:
-    """As `drive_one`, the same with each core."""
-    outcome: Outcome = the_same(drive_one, list(pieces), **given)
-    return outcome
-
-
-def drive_one(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **limits: Any) -> Outcome:
+@compared
+def drive(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS, **limits: Any) -> Outcome:
     """Feeds `pieces`; each frame is stored at once. `end`: then the peer ends, if nothing was wrong."""
     driven = session(**limits)
     outcome = Outcome()
@@ -75,9 +71,7 @@ def drive_one(pieces: Iterable[bytes], *, end: bool = True, now_ms: int = NOW_MS
     return outcome
 
 
-def every_way(data: bytes, **limits: Any) -> Outcome:
-    """As `the_same_every_way`."""
-    return the_same_every_way(drive, data, **limits)
+every_way: Callable[..., Outcome] = partial(the_same_every_way, drive)
 
 
 def pack(value: Any) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from headrace_lumberjack.settings import LumberjackSection
 
 from tests import driving
 from tests.driving import PEER, Seen, feed_all, parts_of, the_same_every_way
-from tests.native import the_same
+from tests.native import compared
 
 __all__ = ["Seen", "parts_of"]
 
@@ -58,13 +59,8 @@ def feed(driven: LumberjackSession, data: bytes, now_ms: int = NOW_MS) -> None:
     driving.feed(driven, data, now_ms)
 
 
-def drive(pieces: Iterable[bytes], **given: Any) -> Outcome:
-    """As `drive_one`, the same with each core."""
-    outcome: Outcome = the_same(drive_one, list(pieces), **given)
-    return outcome
-
-
-def drive_one(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
+@compared
+def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
     """Feeds `pieces`; each frame is stored at once. `end`: then the peer ends, if nothing was wrong."""
     driven = session(peer, **limits)
     outcome = Outcome()
@@ -81,9 +77,7 @@ def drive_one(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, *
     return outcome
 
 
-def every_way(data: bytes, **limits: Any) -> Outcome:
-    """As `the_same_every_way`."""
-    return the_same_every_way(drive, data, **limits)
+every_way: Callable[..., Outcome] = partial(the_same_every_way, drive)
 
 
 def document(n: int = 0, /, **more: Any) -> bytes:
