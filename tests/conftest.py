@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -82,12 +81,12 @@ STRICT: Final = re.compile(
 )
 """Files whose tests are never run once more: one that fails has seen the promise broken, or is made of a seed."""
 
-LEFT_OUT = pytest.StashKey[dict[str, int]]()
-
 
 def pytest_configure(config: pytest.Config) -> None:
-    tiers.choose(tiers.Tier(config.getoption("--tier")))
-    config.stash[LEFT_OUT] = {}
+    tier = tiers.Tier(config.getoption("--tier"))
+    tiers.choose(tier)
+    marks = (config.option.markexpr, tiers.MARKS[tier])
+    config.option.markexpr = " and ".join(f"({each})" for each in marks if each)
     # Started in the background, or by a program that holds it: what a test starts would not get a Ctrl-C either.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -101,37 +100,20 @@ def required(config: pytest.Config) -> set[str]:
     return {name.strip() for name in config.getoption("--require").split(",") if name.strip()}
 
 
-@pytest.hookimpl(trylast=True)  # a folder's own hook may mark its tests first
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects, visibly, what does not belong to the tier. What starts Spark has its time."""
+@pytest.hookimpl(trylast=True)  # what the tier leaves out is gone
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives what starts Spark its time, and the first place; then come Kafka, seeds, histories: workers should end together."""
+    ranks: dict[Path, int] = {}
     for item in items:
         if item.path.is_relative_to(TESTS) and STRICT.match(str(item.path.relative_to(TESTS))):
             item.add_marker(pytest.mark.flaky(reruns=0))
-        if " at 0x" in item.nodeid:  # an address differs from worker to worker, and then pytest-xdist runs nothing
-            raise pytest.UsageError(f"give its parameters ids: {item.nodeid}")
-        if item.get_closest_marker("spark") and item.get_closest_marker("timeout") is None:
+        spark = item.get_closest_marker("spark")
+        if spark and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SPARK_TIME))
-    left_out = {
-        item for item in items if not tiers.runs(tiers.chosen(), {marker.name for marker in item.iter_markers()})
-    }
-    if left_out:
-        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-        items[:] = [item for item in items if item not in left_out]
-    config.stash[LEFT_OUT] = dict(Counter(folder_of(item) for item in left_out))
-    if hasattr(config, "workeroutput"):
-        config.workeroutput["left_out"] = config.stash[LEFT_OUT]
-        ranks = file_ranks(items)
-        items.sort(key=lambda item: ranks[item.path])
-
-
-def file_ranks(items: list[pytest.Item]) -> dict[Path, int]:
-    """Files that start Spark come first, then those that use Kafka, seeds and histories: workers should end together."""
-    ranks: dict[Path, int] = {}
-    for item in items:
         early = item.get_closest_marker("kafka") or item.nodeid.startswith((SEEDS, HISTORIES))
-        rank = 0 if item.get_closest_marker("spark") else 1 if early else 2
+        rank = 0 if spark else 1 if early else 2
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
-    return ranks
+    items.sort(key=lambda item: ranks[item.path])
 
 
 SPARK_TIME: Final = 1500
@@ -143,7 +125,6 @@ SPARK_APART: Final = ("test_s3.py", "test_query.py", "test_settings.py", "test_m
 """Files in that folder whose tests start processes of their own, or none."""
 SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_maintenance.py", "test_tables.py")
 """Files in that folder that share a second Spark, in another worker: about half of what all take."""
-
 
 SEEDS: Final = "tests/simulation/test_simulation.py"
 """Its tests share nothing, and take minutes: each protocol's may be another worker's."""
@@ -163,12 +144,8 @@ def scope_of(nodeid: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of two to four workers, two run what shares Spark. More workers, or a night's sizes, share it file by file."""
-    if (
-        config.getoption("dist") != "loadfile"
-        or len(config.getoption("tx")) not in (2, 3, 4)
-        or tiers.chosen() is tiers.Tier.FULL
-    ):
+    """Two workers run what shares Spark. At a night's sizes all share it, file by file."""
+    if config.getoption("dist") != "loadfile" or tiers.chosen() is tiers.Tier.FULL:
         return None
     from xdist.scheduler import LoadFileScheduling
 
@@ -179,42 +156,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return OneSpark(config, log)
 
 
-def folder_of(item: pytest.Item) -> str:
-    """Its folder in tests/, or the module that lies there itself."""
-    return item.path.relative_to(TESTS).parts[0].removesuffix(".py")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    """A worker of pytest-xdist has ended: the workers collect, each of them everything."""
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say how long the tests of each folder took, shared by the workers, and how many of each the tier has left out."""
-    seconds: dict[str, float] = defaultdict(float)
-    for report in (each for reports in terminalreporter.stats.values() for each in reports):
-        if isinstance(report, pytest.TestReport):
-            folder, _, _ = report.nodeid.removeprefix("tests/").partition("::")[0].partition("/")
-            seconds[folder.removesuffix(".py")] += report.duration
-    share = 60 * max(1, len(config.getoption("tx", None) or ()))
-    minutes = ", ".join(f"{folder} {took / share:.1f}" for folder, took in sorted(seconds.items()))
-    if seconds:
-        terminalreporter.write_line(f"minutes: {minutes}")
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.write_sep("_", f"failed, and was run once more: {report.nodeid}")
         terminalreporter.write_line(report.longreprtext)
-    if left_out := config.stash[LEFT_OUT]:
-        folders = ", ".join(f"{folder} {count}" for folder, count in sorted(left_out.items()))
-        more = "--all" if tiers.chosen() is tiers.Tier.QUICK else "--full"
-        terminalreporter.write_line(f"left out: {sum(left_out.values())} ({folders}), which {more} runs, too")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("requires"):
         for name in marker.args:
-            if name not in TOOLS:
-                pytest.fail(f"requires({name!r}): it is none of {', '.join(TOOLS)}", pytrace=False)
             if not has(name):
                 verdict = pytest.fail if name in required(item.config) else pytest.skip
                 verdict(f"needs {name}, which this machine lacks")

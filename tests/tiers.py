@@ -24,6 +24,9 @@ class Tier(StrEnum):
 EXAMPLES: Final = {Tier.QUICK: 50, Tier.ALL: 200, Tier.FULL: 1000}
 """How many examples a property is tried on that names no number of its own. Each tier has a Hypothesis profile of its name."""
 
+MARKS: Final = {Tier.QUICK: "not long and not full", Tier.ALL: "not full", Tier.FULL: ""}
+"""Which tests belong to a tier, as pytest's ``-m`` has it."""
+
 _chosen = Tier.ALL
 
 
@@ -55,10 +58,3 @@ def sized(quick: T, most: T, full: T) -> T:
 def examples(full: int) -> int:
     """How many examples to try: `full` in the tier of that name, and the profile's share of it in the others."""
     return max(1, full * EXAMPLES[_chosen] // EXAMPLES[Tier.FULL])
-
-
-def runs(tier: Tier, markers: set[str]) -> bool:
-    """Whether a test that carries these markers belongs to `tier`."""
-    if "full" in markers:
-        return tier is Tier.FULL
-    return tier is not Tier.QUICK or "long" not in markers
