@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from unittest.mock import AsyncMock
 
 from headrace_cli.operating.exposition import Scrape
 from headrace_live.looks import KafkaLook, Look, PartitionLook, TablesLook
@@ -24,27 +25,17 @@ def receiver(
     **values: float,
 ) -> Scrape:
     figures = {
-        "headrace_connections": 3.0,
-        "headrace_events_stored_total": stored,
-        "headrace_budget_bytes": 1000.0,
-        "headrace_kafka_up": 1.0,
-        "process_start_time_seconds": UNIX,
-        **values,
-    }
-    return Scrape(
-        service,
-        url,
-        at,
-        ready,
-        () if ready else ("Kafka is away",),
-        {name: {(): value} for name, value in figures.items()},
-    )
+        "headrace_connections": 3.0, "headrace_events_stored_total": stored, "headrace_budget_bytes": 1000.0,
+        "headrace_kafka_up": 1.0, "process_start_time_seconds": UNIX, **values,
+    }  # fmt: skip
+    notes = () if ready else ("Kafka is away",)
+    return Scrape(service, url, at, ready, notes, {name: {(): value} for name, value in figures.items()})
 
 
 def quarantined(at: float, **reasons: float) -> Scrape:
     scrape = receiver(at)
     counts: Labelled = {(("reason", reason),): value for reason, value in reasons.items()}
-    return Scrape("forward", scrape.url, at, True, (), {**scrape.values, "headrace_events_quarantined_total": counts})
+    return replace(scrape, values={**scrape.values, "headrace_events_quarantined_total": counts})
 
 
 def away(at: float, *, url: str = "http://h:1", service: str = "forward") -> Scrape:
@@ -52,12 +43,11 @@ def away(at: float, *, url: str = "http://h:1", service: str = "forward") -> Scr
 
 
 def lake(at: float, records: float = 0, *, last: float = UNIX, ready: bool = True) -> Scrape:
+    buckets: Labelled = {(("le", "1"),): 0, (("le", "2"),): records, (("le", "+Inf"),): records}
     values: dict[str, Labelled] = {
         "headrace_lake_records_total": {(): records},
         "headrace_lake_last_landed_timestamp_seconds": {(): last},
-        "headrace_lake_freshness_seconds_bucket": {
-            (("le", bound),): count for bound, count in (("1", 0), ("2", records), ("+Inf", records))
-        },
+        "headrace_lake_freshness_seconds_bucket": buckets,
     }
     return Scrape("lake", "http://h:9", at, ready, (), values)
 
@@ -73,6 +63,5 @@ def look(at: float, *scrapes: Scrape, kafka: KafkaLook | None = None, tables: Ta
     return Look(at, UNIX + at, scrapes, kafka, tables)
 
 
-async def no_parts() -> Sequence[tuple[str, str]]:
-    """In place of what finds the parts."""
-    return ()
+no_parts = AsyncMock(return_value=())
+"""In place of what finds the parts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -26,37 +27,23 @@ OPTIONS = (
 )
 
 
-class Scene:
-    """What the page is shown: a service without collectors, and looks that a test makes up."""
-
-    def __init__(self, url: str, service: LiveService) -> None:
-        self.url = url
-        self.service = service
-        self.at = 0.0
-
-    def show(self, *scrapes: Scrape, down: str = "") -> None:
-        self.at += 1
-        stored = 0 if down else int(100 * self.at)
-        tables = TablesLook("", {"events": stored, "quarantine": 3}, UNIX)
-        moved = [replace(scrape, at=self.at) for scrape in scrapes]
-        look = Look(self.at, time.time(), moved, kafka(stored, problem=down, landed=stored), tables)
-        self.service.figures = self.service._model.add(look)
-
-    async def drawn(self) -> str:
-        """Returns the document that Chromium has made of a page after three seconds of its own time."""
-        command = ("chromium", *OPTIONS, self.url)
-        pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.DEVNULL}
-        process = await asyncio.create_subprocess_exec(*command, **pipes)  # type: ignore[arg-type]
-        return (await process.communicate())[0].decode()
+@pytest.fixture
+def service() -> LiveService:
+    """One without collectors: it is shown looks that the test makes up."""
+    return LiveService(no_parts, None, None)
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[Scene]:
-    service = LiveService(no_parts, None, None)
-    server = LiveServer(service, allowed_names("127.0.0.1", ())).application()
-    async with TestServer(server) as one:
-        yield Scene(f"http://127.0.0.1:{one.port}/", service)
+async def url(service: LiveService) -> AsyncIterator[str]:
+    async with TestServer(LiveServer(service, allowed_names("127.0.0.1", ())).application()) as one:
+        yield f"http://127.0.0.1:{one.port}/"
         await service.stop()
+
+
+async def drawn(url: str) -> str:
+    """Returns the document that Chromium has made of a page after three seconds of its own time."""
+    done = await asyncio.to_thread(subprocess.run, ("chromium", *OPTIONS, url), capture_output=True, text=True)
+    return done.stdout
 
 
 def seen(page: str, name: str) -> str:
@@ -66,17 +53,26 @@ def seen(page: str, name: str) -> str:
     return found[1]
 
 
-async def test_it_flows_and_stops_and_what_clients_send_is_text(scene: Scene) -> None:
+def show(service: LiveService, at: int, *scrapes: Scrape, down: str = "") -> None:
+    stored = 0 if down else 100 * at
+    tables = TablesLook("", {"events": stored, "quarantine": 3}, UNIX)
+    moved = [replace(scrape, at=float(at)) for scrape in scrapes]
+    look = Look(at, time.time(), moved, kafka(stored, problem=down, landed=stored), tables)
+    service.figures = service._model.add(look)
+
+
+async def test_it_flows_and_stops_and_what_clients_send_is_text(
+    service: LiveService, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for second in range(4):
-        scene.show(receiver(0, 700 * second), lake(0, 600 * second, last=time.time()))
-    page = await scene.drawn()
+        show(service, second, receiver(0, 700 * second), lake(0, 600 * second, last=time.time()))
+    page = await drawn(url)
     assert seen(page, "title").startswith("7")
     assert 'class="verdict good"' in page
     assert "gate shut" not in page
-    waits = {"headrace_frames_pending": 50.0, "headrace_oldest_pending_seconds": 12.0}
-    stopped = receiver(0, 2100, service=NASTY, **waits)  # type: ignore[arg-type]
-    scene.show(stopped, lake(0, 1800), down="it does not answer")
-    page = await scene.drawn()
+    stopped = receiver(0, 2100, service=NASTY, headrace_frames_pending=50.0, headrace_oldest_pending_seconds=12.0)
+    show(service, 4, stopped, lake(0, 1800), down="it does not answer")
+    page = await drawn(url)
     assert seen(page, "title").startswith("Kafka has stored nothing for 12 s: 50 frames wait.")
     assert "Stopped: stores nothing" in page
     assert 'class="verdict bad"' in page
@@ -84,11 +80,7 @@ async def test_it_flows_and_stops_and_what_clients_send_is_text(scene: Scene) ->
     assert "&lt;img src=x onerror=" in page
     assert "<img src=x" not in page
     assert "<title>1</title>" not in page
-
-
-async def test_a_page_without_its_process_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene.show(receiver(0))
-    monkeypatch.setattr(scene.service, "state", lambda _: b"")
-    page = await scene.drawn()
+    monkeypatch.setattr(service, "state", lambda _: b"")
+    page = await drawn(url)
     assert 'class="clock lost"' in page
     assert seen(page, "clock") == "no connection to the page's process"

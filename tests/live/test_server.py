@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import AsyncMock
 
-import headrace_live as package
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -23,7 +23,6 @@ from tests.lake.test_query import make
 from tests.live.seen import look, no_parts, receiver
 
 Client = TestClient[web.Request, web.Application]
-STATIC = Path(package.__file__).parent / "static"
 
 
 @pytest.fixture
@@ -71,9 +70,8 @@ def test_which_names_are_allowed() -> None:
     assert allowed_names("::1", ["Live.Example ", ""]) == frozenset({"localhost", "127.0.0.1", "::1", "live.example"})
     assert allowed_names("0.0.0.0", ["live.example"]) == frozenset({"live.example"})
     assert allowed_names("0.0.0.0", []) is None
-    assert [is_loopback(host) for host in ("127.9.9.9", "localhost", "::1", "0.0.0.0", "10.0.0.1", "x")] == [
-        True
-    ] * 3 + [False] * 3
+    assert all(is_loopback(host) for host in ("127.9.9.9", "localhost", "::1"))
+    assert not any(is_loopback(host) for host in ("0.0.0.0", "10.0.0.1", "x"))
     assert [name_of(host) for host in ("a:1", "a", "[::1]:8", "[::1]", "::1")] == ["a", "a", "::1", "::1", ":"]
 
 
@@ -90,10 +88,7 @@ async def test_a_page_is_told_what_it_does_not_know_yet(page: Client, service: L
 
 
 async def test_a_task_that_ended_by_a_bug_is_not_live(page: Client, service: LiveService) -> None:
-    async def broken() -> Sequence[tuple[str, str]]:
-        raise RuntimeError("a bug")
-
-    service._finder = broken
+    service._finder = AsyncMock(side_effect=RuntimeError("a bug"))
     service.start()
     await until(lambda: bool(service.failed()), "the end")
     assert (await page.get("/livez")).status == 503
