@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import pytest
-from headrace_common.record.event import Envelope, Event, Reject
+from headrace_common.record.event import Envelope, Reject
 from headrace_common.record.json_object import SHORT
-from headrace_common.record.json_text import Bytes
 from headrace_common.session.interface import Frame, Message
 from headrace_segment.events import BlockFrame
 from headrace_segment.store.records import Numbering
@@ -103,16 +102,3 @@ def test_an_event_of_a_segment_takes_at_most_five_times_its_bytes() -> None:
         (part,) = frame.parts()
         memory = len(data) + tracemalloc.get_traced_memory()[1]
     assert len(part) < memory <= MOST * size + PIECES
-
-
-def test_a_copy_more_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[bytes] = []
-    event = Envelope.event
-
-    def copies(envelope: Envelope, name: bytes, time: bytes, value: Bytes, attributes: bytes | None = None) -> Event:
-        kept.extend(bytes(bytearray(value)) for _ in range(3))
-        return event(envelope, name, time, value, attributes)
-
-    monkeypatch.setattr(Envelope, "event", copies)
-    memory, size = memory_of(SHAPES["forward, alone: a text"], 1 << 17)
-    assert memory > MOST * size + PIECES
