@@ -1,30 +1,30 @@
 """A stack of stand-in services, so that tests need no Kafka and Spark for the supervisor. It runs as a process of its own.
 
-`python standin.py service PORT KIND` answers on /readyz. `python standin.py supervise FOLDER KIND…` runs the real supervisor
-over such services: `well` works, `crash` says its environment and exits at once, `family` has a child, `patient` ignores SIGTERM
-and has ten minutes of grace, `config` refuses its settings, `slow` answers when the supervisor has said that it waits for it.
+`python standin.py FOLDER KIND…` runs the real supervisor over such services, each a line of the shell.
 """
 
 from __future__ import annotations
 
 import asyncio
-import http.server
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from headrace_cli import console
 from headrace_cli.machine.ports import free_port
-from headrace_cli.stack import supervisor
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.stack.supervisor import Part, Stack, Supervisor
 
-TOLD = "STANDIN_TOLD"
-"""The variable that names the file with what the supervisor says."""
+KINDS = {
+    "well": "exec {serve}",
+    "crash": "env; echo it went wrong; exit 7",
+    "config": "echo HEADRACE_X__Y: there is no such setting; exit 78",
+    "family": "(trap '' TERM; exec sleep 600) & exec {serve}",
+    "patient": "trap '' TERM; exec {serve}",
+}
+"""`serve` answers on /readyz. `patient` has ten minutes of grace."""
 
 PATH = os.pathsep.join(filter(None, sys.path))
 
@@ -41,39 +41,13 @@ def headrace(*arguments: str, lines: str = "", **variables: str) -> subprocess.C
     )
 
 
-def serve(port: int, kind: str) -> None:
-    if kind == "config":
-        print("HEADRACE_X__Y: there is no such setting", flush=True)
-        sys.exit(78)
-    if kind == "crash":
-        print(*sorted(os.environ), "it went wrong", sep="\n", flush=True)
-        sys.exit(7)
-    if kind == "slow":
-        while not re.search(r"waiting for .*\bslow", Path(os.environ[TOLD]).read_text()):
-            time.sleep(0.05)
-    if kind == "patient":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if kind == "family":
-        subprocess.Popen([sys.executable, "-c", "import signal,time; signal.signal(15, 1); time.sleep(600)"])
-
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    print(f"serving {port}", flush=True)
-    http.server.HTTPServer(("127.0.0.1", port), Answer).serve_forever()
-
-
-def part(state: StateFolder, name: str, kind: str) -> Part:
+def part(state: StateFolder, name: str, kind: str, web: Path) -> Part:
     port = free_port()
     address = f"127.0.0.1:{port}"
+    serve = f"{sys.executable} -m http.server {port} --bind 127.0.0.1 --directory {web}"
     return Part(
         name,
-        (sys.executable, __file__, "service", str(port), kind),
+        ("sh", "-c", KINDS[kind].format(serve=serve)),
         {"HEADRACE_OWN": "1"},
         state.log(name),
         address,
@@ -85,20 +59,17 @@ def part(state: StateFolder, name: str, kind: str) -> Part:
     )
 
 
-def supervise(folder: str, kinds: list[str]) -> int:
-    state = StateFolder(Path(folder))
+def supervise(folder: Path, kinds: list[str]) -> int:
+    state = StateFolder(folder)
     state.make()
+    web = folder.with_name("web")
+    web.mkdir(exist_ok=True)
+    (web / "readyz").touch()
+    line, ready = console.unheard()(console.line), console.unheard()(lambda: print("ALL READY", flush=True))
     with state.held():
-        if "slow" in kinds:
-            supervisor.TELL_SECONDS = 0.2  # type: ignore[misc]
-        topics = Part("topics", (sys.executable, "-c", "print('topics')"), {}, state.log("topics"))
-        parts = [part(state, f"{kind}{number}", kind) for number, kind in enumerate(kinds)]
-        stack = Stack(state, "127.0.0.1:1", None, topics, parts)
-        return asyncio.run(
-            Supervisor(
-                stack, console.unheard()(console.line), console.unheard()(lambda: print("ALL READY", flush=True))
-            ).run()
-        )
+        topics = Part("topics", ("echo", "topics"), {}, state.log("topics"))
+        parts = [part(state, f"{kind}{number}", kind, web) for number, kind in enumerate(kinds)]
+        return asyncio.run(Supervisor(Stack(state, "127.0.0.1:1", None, topics, parts), line, ready).run())
 
 
 def heeds_interrupts() -> None:
@@ -107,8 +78,5 @@ def heeds_interrupts() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "service":
-        serve(int(sys.argv[2]), sys.argv[3])
-    else:
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        sys.exit(supervise(sys.argv[2], sys.argv[3:]))
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.exit(supervise(Path(sys.argv[1]), sys.argv[2:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from pathlib import Path
@@ -23,25 +24,18 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.long
-def test_a_folder_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LC_ALL", "C")  # the user's, which knows ASCII only
-    broker = EmbeddedKafka(tmp_path / "données, \\ d'été=1 💾")
-    broker.start()
-    try:
-        assert (broker.folder / "data" / "meta.properties").exists()
-    finally:
-        broker.stop()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-async def test_it_loads_libraries_from_its_own_folder(kafka: EmbeddedKafka) -> None:
+def test_a_folder_may_have_any_name_and_libraries_come_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing in /tmp may be executed, it had no zstd, and stored nothing."""
-    settings = own_topics(kafka.bootstrap)
-    batch = builder_of([(event(0), time.time_ns() // 1_000_000)])
-    await produce(settings, TopicPartition(settings.events_topic, 0), batch)
-    loaded = [found.path for found in psutil.Process(kafka.pid).memory_maps() if "libzstd" in found.path]
-    assert loaded
-    assert all(path.startswith(str(kafka.folder / "tmp")) for path in loaded)
+    monkeypatch.setenv("LC_ALL", "C")  # the user's, which knows ASCII only
+    with EmbeddedKafka(tmp_path / "données, \\ d'été=1 💾") as broker:
+        assert (broker.folder / "data" / "meta.properties").exists()
+        settings = own_topics(broker.bootstrap)
+        batch = builder_of([(event(0), time.time_ns() // 1_000_000)])
+        asyncio.run(produce(settings, TopicPartition(settings.events_topic, 0), batch))
+        loaded = [found.path for found in psutil.Process(broker.pid).memory_maps() if "libzstd" in found.path]
+        assert loaded
+        assert all(path.startswith(str(broker.folder / "tmp")) for path in loaded)
 
 
 def test_a_java_error_is_its_message() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from headrace_cli.ground import module, run
@@ -16,17 +17,9 @@ from headrace_common.operations.errors import EXIT_INTERRUPTED, EXIT_UNWRITTEN
 HELP = (*module("headrace_cli"), "check-loss", "--help")
 
 
-def interrupted() -> None:
-    raise KeyboardInterrupt
-
-
-def interrupted_in_duckdb() -> None:
-    raise RuntimeError("Query interrupted")
-
-
 def failed_while_interrupted() -> None:
     try:
-        interrupted()
+        raise KeyboardInterrupt
     finally:
         raise ValueError("a connection that is busy")
 
@@ -38,35 +31,24 @@ def left_by_a_reader() -> None:
         sys.exit(1)  # as rich and typer do
 
 
-def failed() -> None:
-    raise ValueError("a bug")
-
-
 @pytest.mark.parametrize(
     ("verb", "ends", "status"),
     [
-        (interrupted, SystemExit, EXIT_INTERRUPTED),
-        (interrupted_in_duckdb, SystemExit, EXIT_INTERRUPTED),
+        (KeyboardInterrupt, SystemExit, EXIT_INTERRUPTED),
+        (RuntimeError("Query interrupted"), SystemExit, EXIT_INTERRUPTED),  # DuckDB's
         (failed_while_interrupted, SystemExit, EXIT_INTERRUPTED),
         (left_by_a_reader, SystemExit, EXIT_UNWRITTEN),
-        (lambda: sys.exit(1), SystemExit, 1),
-        (failed, ValueError, None),  # a fault of ours is shown
+        (SystemExit(1), SystemExit, 1),
+        (ValueError("a bug"), ValueError, None),  # a fault of ours is shown
     ],
 )
 def test_the_status_says_what_ended_a_verb(
-    verb: Callable[[], None],
-    ends: type[BaseException],
-    status: int | None,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    verb: Any, ends: type[BaseException], status: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def verbs(**_: Any) -> None:
-        verb()
-
     with (tmp_path / "out").open("w") as out:
         monkeypatch.setattr(sys, "stdout", out)
         with pytest.raises(ends) as end:
-            run(verbs)
+            run(Mock(side_effect=(lambda **_: verb()) if isfunction(verb) else verb))
     assert getattr(end.value, "code", None) == status
 
 

@@ -1,30 +1,26 @@
-"""The launcher, in a repository of its own with one tiny dependency, whose build can be held up."""
+"""The launcher, in a repository of its own with one tiny dependency."""
 
 from __future__ import annotations
 
 import ast
+import fcntl
 import hashlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 from headrace_cli.__main__ import VERBS
 
-from tests.cli.standin import heeds_interrupts
 from tests.contract.processes import blocks_of
-from tests.contract.waiting import there, wait_for
+from tests.contract.waiting import there
 
 pytestmark = pytest.mark.timeout(1800)
 
-SETTING_UP = 600
-"""Seconds for a set-up. Not a guess about speed: pip alone takes half a minute of a busy machine, and a wait ends at once when
-the thing is there.
-"""
 LAUNCHER = Path(__file__).resolve().parents[2] / "headrace"
 PROGRAM = """\
 import importlib.metadata as m, os, sys, tiny
@@ -35,29 +31,12 @@ sys.exit(5 if "fail" in sys.argv or "PYTHONPATH" in os.environ else 0)
 """
 
 
-BACKEND = """\
-import os, pathlib, time, zipfile
-def build_wheel(folder, settings=None, metadata=None):
-    gate = pathlib.Path(os.environ.get("GATE", "/nowhere"))
-    while gate.exists():
-        (gate.parent / "asked").touch()
-        time.sleep(0.05)
-    name, info = "tiny-@-py3-none-any.whl", "tiny-@.dist-info"
-    with zipfile.ZipFile(pathlib.Path(folder, name), "w") as wheel:
-        wheel.writestr("tiny.py", "VERSION = '@'")
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: @\\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        wheel.writestr(f"{info}/RECORD", f"tiny.py,,\\n{info}/METADATA,,\\n{info}/WHEEL,,\\n{info}/RECORD,,\\n")
-    return name
-"""
-"""Builds the package tiny from its source. It waits while the file that GATE names is there."""
-
-
 class Repository:
-    """The parts of a checkout that the launcher needs, and an index that is a folder. While `gate` is there, pip builds on."""
+    """The parts of a checkout that the launcher needs, and an index that is a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.root, self.index, self.gate = folder / "repository", folder / "index", folder / "gate"
+        self.root, self.index = folder / "repository", folder / "index"
+        self.index.mkdir()
         package = self.root / "cli" / "headrace_cli"
         package.mkdir(parents=True)
         (self.root / "cli" / "pyproject.toml").touch()
@@ -67,14 +46,13 @@ class Repository:
         self.pin("1.0")
 
     def pin(self, version: str, digest: str = "") -> None:
-        source = self.index / f"tiny-{version}"
-        source.mkdir(parents=True, exist_ok=True)
-        (source / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
-        (source / "pyproject.toml").write_text(
-            '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-        )
-        (source / "backend.py").write_text(BACKEND.replace("@", version))
-        file = Path(shutil.make_archive(str(source), "gztar", self.index, source.name))
+        info = f"tiny-{version}.dist-info"
+        file = self.index / f"tiny-{version}-py3-none-any.whl"
+        with zipfile.ZipFile(file, "w") as wheel:
+            wheel.writestr("tiny.py", f"VERSION = '{version}'")
+            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
+            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}/RECORD", f"tiny.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
         digest = digest or hashlib.sha256(file.read_bytes()).hexdigest()
         pin = f"tiny=={version} \\\n    --hash=sha256:{digest}\n    # for cli build\n"
         (self.root / "constraints.txt").write_text(pin)
@@ -83,25 +61,18 @@ class Repository:
     def venv(self) -> Path:
         return self.root / ".venv"
 
-    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        known = {"PATH": os.environ["PATH"], "HOME": str(self.root), "GATE": str(self.gate)}
+    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
+        known = {"PATH": os.environ["PATH"], "HOME": str(self.root)}
         pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.index), "PIP_NO_CACHE_DIR": "1"}
-        return subprocess.Popen(
+        done = subprocess.run(
             [sys.executable, str(self.root / "headrace"), *arguments],
             cwd="/",
             env={**known, **pip, **variables},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
-            start_new_session=True,
-            preexec_fn=heeds_interrupts,
         )
-
-    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
-        process = self.start(*arguments, **variables)
-        output, errors = process.communicate(timeout=SETTING_UP)
-        return process.returncode, output, errors
+        return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture
@@ -121,6 +92,14 @@ def test_help_needs_no_set_up(repository: Repository, arguments: list[str]) -> N
 
 @pytest.mark.long
 def test_the_life_of_an_environment(repository: Repository) -> None:
+    repository.pin("1.0", "0" * 64)
+    status, output, errors = repository.run("go")
+    assert (status, output) == (1, "")
+    assert not list(repository.venv.glob("lib/python3*/site-packages/tiny*"))
+    assert "ERROR: THESE PACKAGES DO NOT MATCH" in errors
+    assert errors.endswith("headrace: The set-up failed; the lines above say why.\n")
+
+    repository.pin("1.0")
     status, output, errors = repository.run("one", "two", PYTHONPATH="/of/another/python")
     assert (status, output) == (0, "ran 1.0 one two\n"), errors
     assert errors.startswith("Setting up ")
@@ -160,39 +139,6 @@ def test_the_life_of_an_environment(repository: Repository) -> None:
     assert repository.run("again")[:2] == (0, "ran 2.0 again\n")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_set_up_is_taken_up_again(repository: Repository, how: signal.Signals) -> None:
-    repository.gate.touch()
-    process = repository.start("go")
-    wait_for(repository.gate.with_name("asked").exists, "pip, which builds", SETTING_UP)
-    if how is signal.SIGKILL:
-        process.send_signal(how)  # pip lives on and holds the lock
-        process.wait()
-        status, _, errors = repository.run("second")
-        assert (status, "Another headrace is setting up" in errors) == (1, True)
-        repository.gate.unlink()
-        wait_for(lambda: "Another headrace" not in repository.run("go")[2], "pip's end", SETTING_UP)
-    else:
-        os.killpg(process.pid, how)  # as the terminal does
-        output, errors = process.communicate(timeout=SETTING_UP)
-        assert (process.returncode, output) == (130, ""), errors
-        assert "the next start begins again" in errors
-        assert not (repository.venv / "headrace.stamp").exists()
-        repository.gate.unlink()
-    assert repository.run("again")[:2] == (0, "ran 1.0 again\n")
-
-
-@pytest.mark.long
-def test_what_pip_refuses_is_not_installed_and_pip_says_why(repository: Repository) -> None:
-    repository.pin("1.0", "0" * 64)
-    status, output, errors = repository.run("go")
-    assert (status, output) == (1, "")
-    assert not list(repository.venv.glob("lib/python3*/site-packages/tiny*"))
-    assert "ERROR: THESE PACKAGES DO NOT MATCH" in errors
-    assert errors.endswith("headrace: The set-up failed; the lines above say why.\n")
-
-
 def test_a_folder_that_cannot_be_used_is_one_sentence(repository: Repository, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
@@ -202,6 +148,10 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(repository: Repository, tm
         assert (status, errors.count("\n")) == (1, 1)
         assert errors.startswith(f"headrace: {folder} {why}")
     assert [path.name for path in theirs.iterdir()] == ["kept"]
+    repository.venv.mkdir()
+    with (repository.venv / "headrace.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "Another headrace is setting up" in repository.run("second")[2]
 
 
 def test_a_python_that_is_too_old_reads_the_launcher_and_is_one_sentence(tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 from headrace_cli import __main__ as command_line
@@ -17,32 +16,29 @@ from headrace_cli.stack import stack as planning
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import lake
 from headrace_lake.__main__ import _parser
+from headrace_lake.kafka import gaps
 from typer.testing import CliRunner
 
 from tests.cli.conftest import Running
 
-Ran = list[tuple[Sequence[str], Mapping[str, str]]]
-
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
-    """Commands with their environments; each ends with 7."""
-    found: Ran = []
-
-    def become(program: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-        found.append((command, environment))
-        raise SystemExit(7)
-
-    monkeypatch.setattr(os, "execve", become)
+def ran(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """What this process would become: a program with its arguments and its environment. It ends with 7."""
+    monkeypatch.setattr(os, "execve", become := Mock(side_effect=SystemExit(7)))
     monkeypatch.setattr(planning, "jars", lambda name: Path("/jars"))
     monkeypatch.setattr(planning, "java_home", lambda: Path("/java"))
     monkeypatch.delenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", raising=False)
-    return found
+    return become
 
 
 def test_every_command_of_the_job_is_a_verb() -> None:
     (commands,) = (action.choices for action in _parser()._actions if isinstance(action.choices, dict))
     assert lake.COMMANDS.keys() == commands.keys() | {"mirror"}
+
+
+def test_what_up_hands_on_is_what_the_job_takes() -> None:
+    assert planning.ACCEPT == gaps.ACCEPT
 
 
 def test_the_command_line_starts_without_its_verbs_and_what_they_need() -> None:
@@ -61,13 +57,13 @@ OF_ANOTHER_SPARK = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUB
 
 @pytest.mark.parametrize("arguments", [["erase", "--where", "true", "--apply"], ["replay", "--help"]])
 def test_a_command_has_the_settings_of_the_stack_and_its_spark(
-    arguments: list[str], ran: Ran, running: Running, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], ran: Mock, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (*OF_ANOTHER_SPARK, "PYSPARK_PYTHON"):
         monkeypatch.setenv(name, "/theirs")
     state = running(kafka="127.0.0.1:9", embedded=True)
     result = CliRunner().invoke(app, ["lake", arguments[0], "--state", str(state.path), *arguments[1:]])
-    ((command, environment),) = ran
+    _, command, environment = ran.call_args.args
     assert result.exit_code == 7
     assert list(command[-len(arguments) - 1 :]) == ["headrace_lake", *arguments]
     assert environment["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "127.0.0.1:9"
@@ -78,24 +74,23 @@ def test_a_command_has_the_settings_of_the_stack_and_its_spark(
 
 
 def test_without_a_stack_the_environment_says_where_kafka_is(
-    ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ran: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def environment(*arguments: str) -> dict[str, str]:
+        with pytest.raises(SystemExit, match="7"):
+            lake.run(arguments, tmp_path)
+        return ran.call_args.args[2]
+
     with pytest.raises(CommandError) as raised:
         lake.run(["erase"], tmp_path)
-    assert (raised.value.status, ran) == (3, [])
-    with pytest.raises(SystemExit, match="7"):
-        lake.run(["replay", "--help"], tmp_path)
-    monkeypatch.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
-    with pytest.raises(SystemExit, match="7"):
-        lake.run(["erase"], tmp_path)
-    assert ran[1][1]["HEADRACE_KAFKA__BOOTSTRAP_SERVERS"] == "kafka:9092"
-    assert not {"HEADRACE_LAKE__PATH", "PYSPARK_PYTHON"} & ran[1][1].keys()
+    assert (raised.value.status, ran.called) == (3, False)
+    environment("replay", "--help")
+    with monkeypatch.context() as told:
+        told.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
+        assert not {"HEADRACE_LAKE__PATH", "PYSPARK_PYTHON"} & environment("erase").keys()
     state = StateFolder(tmp_path)  # of a stack that does not run
     state.lake.mkdir()
-    monkeypatch.delenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS")
-    with pytest.raises(SystemExit, match="7"):
-        lake.run(["erase"], tmp_path)
-    assert ran[2][1]["HEADRACE_LAKE__PATH"] == str(state.lake)
+    assert environment("erase")["HEADRACE_LAKE__PATH"] == str(state.lake)
 
 
 def test_a_verb_of_a_package_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
         ("conform 127.0.0.1:1 --protocol forward", 1, "refuses connections"),
         ("conform h:1 --protocol forward --hold-command true", 2, "name both"),
         ("conform h:1 --protocol forward --only version-1", 2, "--only version-1"),
+        ("down --state hello", 1, "hello"),
         ("explain syslog hello", 2, "protocol syslog: it is one of courier"),
         ("explain forward missing", 2, "cannot be read"),
         ("live --url x=http://127.0.0.1:1 --lake ftp://x/y", 2, "a URL of s3://"),
@@ -61,6 +62,8 @@ from typer.testing import CliRunner
         ("snippet nginx", 2, "client nginx: it is one of"),
         ("snippet fluentbit", 2, ", pravega."),
         ("tap", 3, "Nothing runs on"),
+        ("tap --state hello/below", 1, "hello/below"),
+        ("tap --state loop", 1, "loop"),
         ("tap --protocol http", 2, "--protocol http: it is one of courier, forward, logjam, lumberjack, segment."),
         ("tap --kafka localhost", 2, "expected HOST:PORT"),
         ("tap --kafka no-such-host.invalid:9092", 1, "does not resolve"),
@@ -76,6 +79,7 @@ def test_wrong_input_is_one_sentence(
     command: str, status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hello").write_bytes(b"hello")
+    (tmp_path / "loop").symlink_to("loop")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "none"))
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
@@ -12,8 +13,9 @@ from headrace_cli.verbs.smoke import smoke
 from headrace_cli.wire import smoking as module
 from headrace_cli.wire.target import CLIENTS
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
-from headrace_common.operations.settings import KafkaSettings, TopicSettings, environment
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
+from tests.cli.operating.topics import lead_to
 from tests.contract.conftest import DIALECTS
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST, Receiver
@@ -28,44 +30,28 @@ REAL = [
 
 async def test_a_kafka_that_is_reached_late_is_waited_for_and_a_topic_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network that enforces policies refuses a new pod at first."""
-    answers: list[DeliveryError | list[str]] = []
-
-    async def describe(settings: KafkaSettings) -> list[str]:
-        if isinstance(answer := answers.pop(0), DeliveryError):
-            raise answer
-        return answer
-
-    def refused() -> DeliveryError:
-        error = DeliveryError("Kafka at kafka:9092: refused", DeliveryPolicy.RETRY)
-        error.__cause__ = KafkaConnectionError("refused")
-        return error
-
-    monkeypatch.setattr(module, "describe", describe)
-    monkeypatch.setattr(module, "AGAIN", 0)
-    answers[:] = [refused(), refused(), ["events"]]
-    await module.reached(KafkaSettings(), seconds=60)
-    assert answers == []
+    late = DeliveryError("Kafka at kafka:9092: refused", DeliveryPolicy.RETRY)
+    late.__cause__ = KafkaConnectionError("refused")
     missing = DeliveryError("topic events is missing", DeliveryPolicy.RETRY)
-    for error, seconds in ((refused(), -1), (missing, 60)):
-        answers[:] = [error]
+    monkeypatch.setattr(module, "AGAIN", 0)
+    monkeypatch.setattr(module, "describe", AsyncMock(side_effect=[late, late, ["events"]]))
+    await module.reached(KafkaSettings(), seconds=60)
+    for error, seconds in ((late, -1), (missing, 60)):
+        monkeypatch.setattr(module, "describe", AsyncMock(side_effect=[error]))
         with pytest.raises(DeliveryError, match=str(error)):
             await module.reached(KafkaSettings(), seconds)
 
 
 @pytest.fixture
-async def topics(kafka: EmbeddedKafka) -> KafkaSettings:
-    return await asyncio.to_thread(
-        own_topics, kafka.bootstrap, TopicSettings(events_partitions=4, segments_partitions=1)
-    )
+async def topics(kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> KafkaSettings:
+    four = TopicSettings(events_partitions=4, segments_partitions=1)
+    found = await asyncio.to_thread(own_topics, kafka.bootstrap, four)
+    lead_to(found, monkeypatch)
+    return found
 
 
 @pytest.fixture
-async def receivers(
-    topics: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[dict[str, Receiver]]:
-    for name in ("bootstrap_servers", "events_topic", "quarantine_topic", "segments_topic"):
-        for variable, value in environment("kafka", **{name: getattr(topics, name)}).items():
-            monkeypatch.setenv(variable, value)
+async def receivers(topics: KafkaSettings, tmp_path: Path) -> AsyncIterator[dict[str, Receiver]]:
     started = {dialect.name: Receiver.of(dialect, topics, tmp_path) for dialect in REAL}
     for receiver in started.values():
         receiver.spawn()

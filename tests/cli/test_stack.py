@@ -148,42 +148,35 @@ class TestRunning:
         assert headrace("status", "--state", str(state.path)).returncode == 3
 
 
-class TestPorts:
-    def test_a_taken_port_is_named(self) -> None:
-        port = free_port()  # nobody else takes it meanwhile
-        with socket.create_server(("127.0.0.1", port)):
-            with pytest.raises(CommandError, match=rf"^Port {port}, forward, is taken: "):
-                _Ports(False).take("forward", port, "127.0.0.1")
-            assert _Ports(True).take("forward", port, "127.0.0.1") != port
-        ports = _Ports(False)
-        ports.take("forward", port, "127.0.0.1")
-        with pytest.raises(CommandError, match=r"forward and twin"):
-            ports.take("twin", port, "127.0.0.1")
-
-    @pytest.mark.parametrize("any_port", [False, True])
-    @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "::1%nowhere"])
-    def test_an_address_that_is_not_this_machines(self, host: str, any_port: bool) -> None:
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_port_that_cannot_be_taken_is_named() -> None:
+    port = free_port()  # nobody else takes it meanwhile
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(CommandError, match=rf"^Port {port}, forward, is taken: "):
+            _Ports(False).take("forward", port, "127.0.0.1")
+        assert _Ports(True).take("forward", port, "127.0.0.1") != port
+        assert free_port("::", port) != port, "all addresses are those of both families"
+        assert free_port("::1", port) == port
+    ports = _Ports(False)
+    ports.take("forward", port, "127.0.0.1")
+    with pytest.raises(CommandError, match=r"forward and twin"):
+        ports.take("twin", port, "127.0.0.1")
+    for host in ("192.0.2.1", "2001:db8::1", "::1%nowhere"):
         with pytest.raises(CommandError, match=f"^Nothing can listen on {host}: "):
-            _Ports(any_port).take("forward", 0, host)
+            _Ports(True).take("forward", 0, host)
 
-    @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-    def test_all_addresses_are_those_of_both_families(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-            assert free_port("::", port) != port
-            assert free_port("::1", port) == port
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held for another process")
-    def test_a_free_port_is_for_its_listeners_until_this_process_ends(self) -> None:
-        port = free_port()
-        with socket.socket() as other, pytest.raises(OSError, match="in use"):
-            other.bind(("127.0.0.1", port))  # as the system does for an outgoing connection, and for port 0
-        with (
-            socket.create_server(("127.0.0.1", port), reuse_port=True),
-            socket.create_server(("127.0.0.1", port), reuse_port=True),  # processes of one receiver
-        ):
-            pass
-        assert free_port("127.0.0.1", port) == port  # an earlier start's choice
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held for another process")
+def test_a_free_port_is_for_its_listeners_until_this_process_ends() -> None:
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))  # as the system does for an outgoing connection, and for port 0
+    with (
+        socket.create_server(("127.0.0.1", port), reuse_port=True),
+        socket.create_server(("127.0.0.1", port), reuse_port=True),  # processes of one receiver
+    ):
+        pass
+    assert free_port("127.0.0.1", port) == port  # an earlier start's choice
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")

@@ -9,19 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from headrace_cli.stack import reach
 from headrace_cli.stack.reach import unreachable
 from headrace_cli.stack.state import StateFolder
 from headrace_common.operations.tasks import stops
 
 from tests.cli import standin
-from tests.cli.standin import PATH, TOLD, headrace, heeds_interrupts
+from tests.cli.standin import PATH, headrace, heeds_interrupts
 from tests.contract.processes import below, gone
 from tests.contract.waiting import PATIENCE, wait_for
 
@@ -34,16 +31,13 @@ class Run:
         self.output = folder.with_name("output")
         with self.output.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, standin.__file__, "supervise", str(folder), *kinds],
+                [sys.executable, standin.__file__, str(folder), *kinds],
                 stdout=file if shown is None else shown,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": PATH, TOLD: str(self.output), "SPARK_HOME": "/theirs"},
+                env={**os.environ, "PYTHONPATH": PATH, "SPARK_HOME": "/theirs"},
                 start_new_session=True,
                 preexec_fn=heeds_interrupts,
             )
-
-    def service(self, name: str) -> dict[str, Any]:
-        return dict(self.state.what_runs()["services"][name])
 
     def said(self) -> str:
         return self.output.read_text()
@@ -101,34 +95,25 @@ def test_status_has_what_runs_and_down_stops_it_and_frees_the_folder(run: Start)
         assert not path.exists()
 
 
-def test_a_start_that_takes_long_says_what_it_waits_for_and_why(run: Start) -> None:
-    stack = run("well", "slow")
-    assert re.search(r"stack +waiting for (?:.*, )?slow1 \((?:no answer|it starts)\).*, \d+ s$", stack.said(), re.M)
-    after = stack.said().count("waiting for")
-    time.sleep(0.5)
-    assert stack.said().count("waiting for") == after, "all are ready"
-
-
 @pytest.mark.parametrize(
     ("kind", "status", "said"),
     [
         ("crash", 1, "exited with status 7; it went wrong"),
         ("config", 78, "exited with status 78; HEADRACE_X__Y: there is no such setting"),
-        ("family", 1, "was killed by signal 9; serving"),
+        ("family", 1, "was killed by signal 9; 127.0.0.1 - - "),
     ],
 )
 def test_a_part_that_ends_by_itself_ends_the_stack(run: Start, kind: str, status: int, said: str) -> None:
     stack = run("well", kind, ready=kind == "family")
     if kind == "family":
-        os.kill(stack.service("family1")["pid"], signal.SIGKILL)
+        os.kill(stack.state.what_runs()["services"]["family1"]["pid"], signal.SIGKILL)
     pids = stack.pids()
     assert stack.process.wait(PATIENCE) == status
     assert re.search(rf"!! {kind}1 +{re.escape(said)}", stack.said())
     wait_for(lambda: gone(pids), "their end")
     if kind == "crash":
-        seen = set(stack.state.log("crash1").read_text().split())
-        assert {"HEADRACE_OWN", TOLD} <= seen
-        assert "SPARK_HOME" not in seen
+        seen = set(re.findall(r"^(\w+)=", stack.state.log("crash1").read_text(), re.MULTILINE))
+        assert {"HEADRACE_OWN", "PYTHONPATH"} == seen & {"HEADRACE_OWN", "PYTHONPATH", "SPARK_HOME"}
 
 
 def test_asked_twice_it_does_not_wait(run: Start) -> None:
@@ -153,10 +138,6 @@ def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(run: 
     assert stack.process.wait(PATIENCE) == 0
 
 
-async def test_why_brokers_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "CONNECT_SECONDS", PATIENCE)
-    assert await unreachable("no-such-host.invalid:9092") == "no-such-host.invalid does not resolve"
+async def test_one_broker_that_can_be_reached_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        assert await unreachable(f"no-such-host.invalid:9092, 127.0.0.1:{port}") is None
-    assert re.fullmatch(rf"127\.0\.0\.1:{port} cannot be reached \(.+\)", str(await unreachable(f"127.0.0.1:{port}")))
+        assert await unreachable(f"no-such-host.invalid:9092, 127.0.0.1:{server.getsockname()[1]}") is None

@@ -17,7 +17,7 @@ NAME = "d." + "1" * 32
 
 
 def row(number: int, part: int = 1, parts: int = 1, raw: bytes = b"x", **values: Any) -> dict[str, Any]:
-    known = {
+    about = {
         "id": NAME,
         "part": part,
         "parts": parts,
@@ -26,16 +26,13 @@ def row(number: int, part: int = 1, parts: int = 1, raw: bytes = b"x", **values:
         "received_time": MOMENT,
         "topic": "t",
     }
-    return {**reject(number), **known, **values}
+    return {**reject(number), **about, **values}
 
 
 @pytest.mark.parametrize(
     ("rows", "found"),
     [
-        (
-            [row(1, 2, 3, b"b"), row(2, 3, 3, b"c"), row(3, 2, 3, b"b"), row(4, 1, 3, b"a")],
-            [(NAME, b"abc", "")],
-        ),
+        ([row(1, 2, 3, b"b"), row(2, 3, 3, b"c"), row(3, 2, 3, b"b"), row(4, 1, 3, b"a")], [(NAME, b"abc", "")]),
         ([row(1), row(2), row(3, sha256=hashlib.sha256(b"x").hexdigest())], [(NAME, b"x", "")] * 2),
         ([row(1, 2, 3, b"b")], [(NAME, b"b", "2 of 3 parts are missing")]),
         ([row(1, sha256="0" * 64)], [(NAME, b"x", "its bytes do not have the hash that they had")]),

@@ -9,16 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
 from headrace_cli.ground import CommandError
-from headrace_cli.wire import connections
 from headrace_cli.wire import sending as verb
-from headrace_cli.wire.channel import channel_to
 from headrace_cli.wire.sending import sent
 from headrace_cli.wire.source import LINE_BYTES, EventSource, LineSource, RateSource
 from headrace_cli.wire.target import CLIENTS, target_of
@@ -27,7 +25,7 @@ from headrace_logjam.wire import METHODS, decode_meta
 
 from tests.cli.operating.serving import HOST, Serve, serving
 from tests.contract.certificates import Authority
-from tests.contract.waiting import PATIENCE, wait_for
+from tests.contract.waiting import wait_for
 from tests.explaining import Receiver
 
 PROTOCOLS = sorted(name for name, client in CLIENTS.items() if client.malformed)
@@ -69,12 +67,6 @@ def to(protocol: str, address: str, source: EventSource, ca: str = "", **how: An
     return sent(target_of(protocol, Path("nowhere"), address, ca), source, **how)
 
 
-@pytest.fixture
-def patient_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ANSWER_SECONDS` are for acknowledgements alone: a connection has all the time to come about."""
-    monkeypatch.setattr(connections, "channel_to", lambda target, _: channel_to(target, PATIENCE))
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_events_at_a_rate_arrive_once(protocol: str, capfd: pytest.CaptureFixture[str]) -> None:
     stored = Stored(protocol)
@@ -103,37 +95,6 @@ def test_lines_of_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
         assert to("forward", target, many, batch=1000, connections=2, as_json=True) == 0
     assert sorted(int(body["message"]) for body in stored.bodies) == list(range(20_000))
     assert json.loads(capfd.readouterr().out)["frames"] <= 40, "many lines fill a frame"
-
-
-HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"\xff" * 300
-
-
-@pytest.mark.usefixtures("patient_to_connect")
-@pytest.mark.parametrize(
-    ("protocol", "answer", "sentence"),
-    [
-        ("forward", b"", "acknowledged nothing for 0.5 s"),
-        ("forward", b"\x81\xa3ack\xa1x", "which was not sent"),
-        ("courier", None, "the connection"),  # a reset, or an end, by chance
-        ("courier", HTTP, "answered against the protocol"),
-        ("lumberjack", HTTP, "answered against the protocol"),
-    ],
-)
-def test_a_server_that_does_not_acknowledge(
-    protocol: str,
-    answer: bytes | None,
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    if answer == b"":
-        monkeypatch.setattr(verb, "ANSWER_SECONDS", 0.5)
-    with serving(saying(answer)) as target:
-        assert to(protocol, target, RateSource(1000, 0.1, 300)) == 1
-    err = capfd.readouterr().err
-    assert f"{target} " in err
-    assert sentence in err
-    assert "events were not acknowledged" in err
 
 
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,13 +132,9 @@ def test_standard_input_is_sent_as_it_comes_until_its_end_or_ctrl_c(interrupted:
     assert [body["message"] for body in stored.bodies] == ["one", "two"][: told["sent"]]
 
 
-Reply = Callable[[int, list[bytes]], list[bytes] | None]
-
-
 @contextlib.contextmanager
-def device(reply: Reply) -> Iterator[tuple[str, list[list[bytes]]]]:
-    """A ROUTER in a thread, which answers each message; with its address, and what it has heard."""
-    heard: list[list[bytes]] = []
+def device(answer: bytes, heard: list[list[bytes]]) -> Iterator[str]:
+    """A ROUTER in a thread, which says this to each message."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
         router.setsockopt(zmq.LINGER, 0)
         port, over = router.bind_to_random_port(f"tcp://{HOST}"), threading.Event()
@@ -187,20 +144,21 @@ def device(reply: Reply) -> Iterator[tuple[str, list[list[bytes]]]]:
                 if router.poll(20):
                     route, *message = router.recv_multipart()
                     heard.append(message)
-                    if said := reply(len(heard), message):
-                        router.send_multipart([route, *said])
+                    if answer:
+                        router.send_multipart([route, message[1], answer])
 
         thread = threading.Thread(target=serve)
         thread.start()
         try:
-            yield f"{HOST}:{port}", heard
+            yield f"{HOST}:{port}"
         finally:
             over.set()
             thread.join()
 
 
 def test_logjam_is_one_message_an_event_and_202_counts(capfd: pytest.CaptureFixture[str]) -> None:
-    with device(lambda _, message: [message[1], b"202 Accepted"]) as (address, heard):
+    heard: list[list[bytes]] = []
+    with device(b"202 Accepted", heard) as address:
         assert to("logjam", address, RateSource(2000, 0.1, 300), connections=2, batch=50, as_json=True) == 0
     found = json.loads(capfd.readouterr().out)
     assert (found["sent"], found["acknowledged"], found["frames"], len(heard)) == (200, 200, 200, 200)
@@ -208,18 +166,33 @@ def test_logjam_is_one_message_an_event_and_202_counts(capfd: pytest.CaptureFixt
     assert all(message[0] == b"" and message[2] == b"logs.demo.shop" for message in heard)
 
 
-@pytest.mark.usefixtures("patient_to_connect")
+HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"\xff" * 300
+
+
 @pytest.mark.parametrize(
-    ("reply", "sentence"),
+    ("protocol", "answer", "sentence"),
     [
-        (lambda number, message: [message[1], b"400 Bad Request"], "400 Bad Request"),
-        (lambda number, message: [message[1], b"418"], "no answer of a device"),
-        (lambda number, message: [message[1], b"202 Accepted"] if number > 3 else None, "no answer to the oldest"),
+        ("forward", b"", "acknowledged nothing for 2 s"),
+        ("forward", b"\x81\xa3ack\xa1x", "which was not sent"),
+        ("courier", None, "the connection"),  # a reset, or an end, by chance
+        ("courier", HTTP, "answered against the protocol"),
+        ("lumberjack", HTTP, "answered against the protocol"),
+        ("logjam", b"400 Bad Request", "400 Bad Request"),
+        ("logjam", b"418", "no answer of a device"),
     ],
 )
-def test_what_logjam_does_not_acknowledge(reply: Reply, sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with device(reply) as (address, _):
-        assert to("logjam", address, RateSource(1000, 0.02, 300)) == 1
+def test_a_server_that_does_not_acknowledge(
+    protocol: str,
+    answer: bytes | None,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if answer == b"":
+        monkeypatch.setattr(verb, "ANSWER_SECONDS", 2)
+    with device(answer or b"", []) if protocol == "logjam" else serving(saying(answer)) as target:
+        assert to(protocol, target, RateSource(1000, 0.1, 300)) == 1
     err = capfd.readouterr().err
+    assert f"{target} " in err
     assert sentence in err
     assert "events were not acknowledged" in err

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,27 +37,21 @@ def kept(value: bytes | None, headers: Any, offset: int = 2) -> Any:
     )
 
 
-def test_an_event_has_the_lakes_columns() -> None:
+def test_a_record_has_the_lakes_columns_and_nothing_from_a_client_moves_the_cursor() -> None:
     row = decoded(kept(b'{"a":1}', [*event_headers(7), ("ce_attributes", b'{"index":3}')]))
     assert row["event_id"] == f"d.{7:032x}"
     assert (row["protocol"], row["stream"], row["source"]) == ("forward", "shop", "/forward/h")
     assert (row["body"], row["attributes"], row["partition"], row["offset"]) == ({"a": 1}, {"index": 3}, 1, 2)
     headers = [*event_headers(1)[:6], ("content-type", b"application/octet-stream")]
     assert decoded(kept(b"1", headers))["payload"] == b"1"
-
-
-def test_a_reject_has_its_reason_and_part_and_nothing_from_a_client_moves_the_cursor() -> None:
-    assert printable("a\x1b[2J\x9b\u202eb") == "a\\x1b[2J\\x9b\\u202eb"
     row = decoded(kept(b"\x1b[2J", reject_headers("bad_json", protocol="\x1b]0;", part=b"2/3")))
     assert (row["reason"], row["part"], row["raw"]) == ("bad_json", "2/3", b"\x1b[2J")
     assert "part 2/3" in pretty(row).plain
     assert "\x1b" not in pretty(row).plain
-
-
-@pytest.mark.parametrize(("size", "cut"), [(LINE, False), (LINE + 1, True)])
-def test_a_long_body_is_cut(size: int, cut: bool) -> None:
-    shown = pretty(decoded(kept(json.dumps("x" * size).encode(), event_headers(1)))).plain
-    assert ("characters)" in shown) is cut
+    assert printable("a\x1b[2J\x9b\u202eb") == "a\\x1b[2J\\x9b\\u202eb"
+    for size in (LINE, LINE + 1):
+        shown = pretty(decoded(kept(json.dumps("x" * size).encode(), event_headers(1)))).plain
+        assert ("characters)" in shown) is (size > LINE)
 
 
 def test_a_record_that_the_landing_job_quarantines_is_shown_all_the_same() -> None:
@@ -83,58 +77,42 @@ def test_moments(text: str, moment: str) -> None:
     assert parse_moment(text, "--from", NOW).isoformat() == moment
 
 
-@pytest.fixture
-def topics(kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> KafkaSettings:
+@pytest.fixture(scope="module")
+def filled(kafka: EmbeddedKafka) -> KafkaSettings:
+    """Numbers 0 to 9 on one partition, 10 to 14 later on another; and something in quarantine."""
     topics = own_topics(kafka.bootstrap)
-    lead_to(topics, monkeypatch)
-    return topics
-
-
-@pytest.fixture
-def filled(topics: KafkaSettings) -> KafkaSettings:
-    """Numbers 0 to 9 on one partition, 10 to 14 later on another."""
     for partition, numbers in ((0, range(10)), (2, range(10, 15))):
         records = [(b'{"n":%d}' % n, event_headers(n, "courier" if n % 2 else "forward")) for n in numbers]
         start = START + numbers[0] * 1000
         put(topics, topics.events_topic, records, partition=partition, timestamp=start)
+    put(topics, topics.quarantine_topic, [(b"oops", reject_headers("bad_json"))])
     return topics
 
 
-def tapped(capsysbinary: pytest.CaptureFixture[bytes], **options: Any) -> list[Any]:
-    assert verb.tap(Path("nowhere"), as_json=True, **options) == 0
-    return [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-
-
 @pytest.mark.kafka
-@pytest.mark.parametrize(
-    ("options", "numbers"),
-    [
+def test_what_is_there(
+    filled: KafkaSettings, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    lead_to(filled, monkeypatch)
+    rows: tuple[tuple[dict[str, Any], Iterable[int]], ...] = (
         ({"begin": "beginning", "follow": False}, range(15)),
         ({"begin": BETWEEN, "follow": False, "protocol": ["forward"]}, (10, 12, 14)),
         ({"begin": "beginning", "follow": False, "stream": "SHOP"}, ()),
         ({"begin": "beginning", "limit": 2, "protocol": ["courier"]}, (1, 3)),
         ({"begin": BETWEEN, "follow": False}, range(10, 15)),
         ({"follow": False}, ()),
-    ],
-)
-def test_what_is_there(
-    filled: KafkaSettings,
-    capsysbinary: pytest.CaptureFixture[bytes],
-    options: dict[str, Any],
-    numbers: Iterator[int],
-) -> None:
-    assert sorted(row["body"]["n"] for row in tapped(capsysbinary, **options)) == list(numbers)
+    )
+    for options, numbers in rows:
+        assert verb.tap(Path("nowhere"), as_json=True, **options) == 0
+        found = map(json.loads, capsysbinary.readouterr().out.splitlines())
+        assert sorted(row["body"]["n"] for row in found) == list(numbers), options
+    assert verb.tap(Path("nowhere"), filled.bootstrap_servers, quarantine=True, begin="beginning", follow=False) == 0
+    assert b"bad_json, part 1/1: why" in capsysbinary.readouterr().out
 
 
 @pytest.mark.kafka
-def test_quarantine(topics: KafkaSettings, capsys: pytest.CaptureFixture[str]) -> None:
-    put(topics, topics.quarantine_topic, [(b"oops", reject_headers("bad_json"))])
-    assert verb.tap(Path("nowhere"), topics.bootstrap_servers, quarantine=True, begin="beginning", follow=False) == 0
-    assert "bad_json, part 1/1: why" in capsys.readouterr().out
-
-
-@pytest.mark.kafka
-def test_ctrl_c_ends_it_cleanly(filled: KafkaSettings) -> None:
+def test_ctrl_c_ends_it_cleanly(filled: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    lead_to(filled, monkeypatch)
     arguments = ["tap", "--kafka", filled.bootstrap_servers, "--from", "beginning", "--json"]
     with subprocess.Popen(
         [sys.executable, "-m", "headrace_cli", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE

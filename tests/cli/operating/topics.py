@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -24,16 +23,13 @@ def event_headers(number: int, protocol: str = "forward", stream: str = "shop") 
     return list(zip(HEADERS, values, strict=False))
 
 
-def reject_headers(
-    reason: str, protocol: str = "forward", part: bytes = b"1/1", name: bytes = b"u." + b"0" * 32, sha256: bytes = b"ab"
-) -> Headers:
-    values = (
-        reason.encode(), b"why", protocol.encode(), f"/{protocol}/h".encode(), b"shop", name, part, sha256, b"{}",
-    )  # fmt: skip
+def reject_headers(reason: str, protocol: str = "forward", part: bytes = b"1/1") -> Headers:
+    about = (reason.encode(), b"why", protocol.encode(), f"/{protocol}/h".encode(), b"shop")
+    values = (*about, b"u." + b"0" * 32, part, b"ab", b"{}")
     return list(zip(QUARANTINE_HEADERS, values, strict=True))
 
 
-async def produce(
+def put(
     kafka: KafkaSettings,
     topic: str,
     records: Sequence[Record],
@@ -43,16 +39,16 @@ async def produce(
     transactions: bool = False,
 ) -> None:
     """`transactions`: each record in one of its own, whose end takes an offset that holds no record."""
-    name = f"each.{topic}" if transactions else None
-    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=name) as producer:
-        for number, (value, headers) in enumerate(records):
-            at = None if timestamp is None else timestamp + number
-            async with producer.transaction() if transactions else nullcontext():
-                await producer.send_and_wait(topic, value, partition=partition, headers=headers, timestamp_ms=at)
 
+    async def produced() -> None:
+        name = f"each.{topic}" if transactions else None
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=name) as producer:
+            for number, (value, headers) in enumerate(records):
+                at = None if timestamp is None else timestamp + number
+                async with producer.transaction() if transactions else nullcontext():
+                    await producer.send_and_wait(topic, value, partition=partition, headers=headers, timestamp_ms=at)
 
-def put(kafka: KafkaSettings, topic: str, records: Sequence[Record], **options: Any) -> None:
-    asyncio.run(produce(kafka, topic, records, **options))
+    asyncio.run(produced())
 
 
 def lead_to(kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
