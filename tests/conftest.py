@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -23,40 +22,28 @@ from tests.contract.topic import own_topics
 os.environ["PATH"] += f"{os.pathsep}{Path(__file__).parents[1] / '.tools' / 'bin'}"  # release/tools.sh puts them there
 
 
-def _answers(*command: str) -> bool:
-    """Whether a program is there and does what it is asked. Two minutes, because a busy machine must not seem to lack it."""
-    try:
-        return subprocess.run(command, capture_output=True, timeout=120).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+TOOLS: Final = {
+    "java": "java -version", "go": "go version", "npm": "npm --version", "maven": "mvn --version", "docker": "docker info",
+    "systemd": "systemd-analyze --version", "compose": "docker compose version", "helm": "helm version",
+    "kubeconform": "kubeconform -v", "chromium": "chromium --version", "promtool": "promtool --version",
+    "actionlint": "actionlint -version", "zizmor": "zizmor --version", "cargo": "cargo --version",
+    "k8s": "kubectl version --request-timeout=10s", "node": "kubectl version --request-timeout=10s",
+}  # fmt: skip
+"""What a test may require, and what it answers if it is there."""
 
 
 @lru_cache
 def has(tool: str) -> bool:
-    return TOOLS[tool]()
-
-
-TOOLS: dict[str, Callable[[], bool]] = {
-    "java": lambda: _answers("java", "-version"),
-    "go": lambda: _answers("go", "version"),
-    "npm": lambda: _answers("npm", "--version"),
-    "maven": lambda: shutil.which("mvn") is not None,
-    "docker": lambda: _answers("docker", "info"),
-    "systemd": lambda: shutil.which("systemd-analyze") is not None,
-    "compose": lambda: _answers("docker", "compose", "version"),
-    "helm": lambda: _answers("helm", "version"),
-    "kubeconform": lambda: _answers("kubeconform", "-v"),
-    "chromium": lambda: _answers("chromium", "--version"),
-    "promtool": lambda: _answers("promtool", "--version"),
-    "actionlint": lambda: _answers("actionlint", "-version"),
-    "zizmor": lambda: _answers("zizmor", "--version"),
-    "k8s": lambda: "HEADRACE_TEST_CLUSTER" in os.environ and _answers("kubectl", "version", "--request-timeout=10s"),
-    "cargo": lambda: _answers("cargo", "--version"),
-    "node": lambda: os.environ.get("HEADRACE_TEST_CLUSTER") == "node" and has("k8s"),
-}
-"""What a test may require, and how to see that it is there. A cluster counts only if HEADRACE_TEST_CLUSTER says that tests
-may use the current context: `api` for an API server without nodes, `node` for a cluster whose nodes have the images.
-"""
+    """A cluster counts only if HEADRACE_TEST_CLUSTER says that tests may use the current context: `api` for an API server without
+    nodes, `node` for a cluster whose nodes have the images. Two minutes, because a busy machine must not seem to lack a tool.
+    """
+    cluster = os.environ.get("HEADRACE_TEST_CLUSTER", "")
+    if (tool == "k8s" and not cluster) or (tool == "node" and cluster != "node"):
+        return False
+    try:
+        return subprocess.run(TOOLS[tool].split(), capture_output=True, timeout=120).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

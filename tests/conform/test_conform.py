@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.wire.target import ASKED
 from headrace_conform import bench
@@ -22,10 +20,12 @@ from headrace_conform.bench import Line, StorageSwitch, connected
 from headrace_conform.probes import PROBES
 from headrace_conform.verb import conform
 from headrace_lumberjack.wire import V1, acknowledgement
+from typer.testing import CliRunner
 
 from tests.cli.operating.serving import Serve, serving
 from tests.contract.waiting import PATIENCE, there
 from tests.explaining import Receiver
+from tests.real_clients import built
 
 PROTOCOLS = sorted(ASKED)
 SERVERS = Path(__file__).parent / "servers"
@@ -36,8 +36,7 @@ SILENCE = 59.0
 def honest(protocol: str, hold: Path, meanwhile: bytes = b"") -> Serve:
     """A receiver's own session, which answers when nothing holds its storage. `meanwhile`: what it says while it waits."""
 
-    def held() -> bool:
-        return hold.exists()
+    held = hold.exists
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         receiver = Receiver(protocol)
@@ -57,37 +56,44 @@ def holding(hold: Path) -> dict[str, str]:
     return {"hold": f"touch {hold}", "release": f"rm {hold}"}
 
 
-def replying(answer: bytes) -> Serve:
-    """Says `answer` once, whatever it hears."""
+def replying(answer: bytes | None) -> Serve:
+    """Says `answer` once, whatever it hears; None: it closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(65_536)
-        writer.write(answer)
-        while await reader.read(65_536):
+        writer.write(answer or b"")
+        while answer is not None and await reader.read(65_536):
             pass
 
     return serve
 
 
-def told(
-    capfd: pytest.CaptureFixture[str], protocol: str, target: str, **options: Any
-) -> tuple[int, dict[str, dict[str, Any]]]:
+Told = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
+
+
+@pytest.fixture
+def told(capfd: pytest.CaptureFixture[str]) -> Told:
     """The exit status and the probes by name. Patience is long for what must come, and short for what must not."""
-    given = {"wait": 60.0, "silence": 0.2, "inflated": 1, "largest": 1, "as_json": True, **options}
-    status = conform(target, protocol, **given)
-    return status, {probe["name"]: probe for probe in json.loads(capfd.readouterr().out)["probes"]}
+
+    def asked(protocol: str, target: str, **options: Any) -> tuple[int, dict[str, dict[str, Any]]]:
+        given = {"wait": 60.0, "silence": 0.2, "inflated": 1, "largest": 1, "as_json": True, **options}
+        status = conform(target, protocol, **given)
+        return status, {probe["name"]: probe for probe in json.loads(capfd.readouterr().out)["probes"]}
+
+    return asked
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_honest_server_breaks_nothing(protocol: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_honest_server_breaks_nothing(protocol: str, tmp_path: Path, told: Told) -> None:
     hold = tmp_path / "hold"
     with serving(honest(protocol, hold)) as target:
-        status, probes = told(capfd, protocol, target, **holding(hold))
+        status, probes = told(protocol, target, **holding(hold))
     assert {name: probe["answer"] for name, probe in probes.items() if probe["verdict"] == "broken"} == {}
     assert status == 0
     assert not hold.exists()
     assert list(probes) == [probe.name for probe in PROBES if protocol in probe.protocols]
+    assert list(probes)[-1] == "bomb", "it is blamed for no other answer"
     assert "not asked" not in {probe["verdict"] for probe in probes.values()}
     assert re.fullmatch(
         "waits without a word, and acknowledges .* after it goes on", probes["before-storage"]["answer"]
@@ -96,47 +102,43 @@ def test_an_honest_server_breaks_nothing(protocol: str, tmp_path: Path, capfd: p
     assert probes["large-frame"]["answer"] == "takes 1 MiB, the bound of this run"
 
 
-def test_who_acknowledges_before_storing_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_who_acknowledges_before_storing_is_found(tmp_path: Path, told: Told) -> None:
     hold = tmp_path / "hold"
     with serving(honest("forward", tmp_path / "another")) as target:
         status, probes = told(
-            capfd, "forward", target, **holding(hold), only=["before-storage", "half-closed", "gone"], silence=SILENCE
+            "forward", target, **holding(hold), only=["before-storage", "half-closed", "gone"], silence=SILENCE
         )
     assert status == 1
     assert "acknowledges before it stores" in probes["before-storage"]["answer"]
     assert [probe["verdict"] for probe in probes.values()] == ["broken"] * 3
 
 
-def test_keep_alives_are_counted_and_break_version_1(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("probe", "said", "verdict", "sentence"),
+    [
+        ("before-storage", acknowledgement(V1 + 1, 0), "kept", "waits with a keep-alive after"),
+        ("before-storage", acknowledgement(V1 + 1, 7), "broken", "acknowledges 7 of 100 events before it stores"),
+        ("version-1", acknowledgement(V1, 0), "broken", "takes it as success"),
+        ("version-1", acknowledgement(V1 + 1, 0), "broken", "takes it as success"),  # and a fault of the line
+    ],
+)
+def test_what_is_said_before_storage_is_counted(
+    probe: str, said: bytes, verdict: str, sentence: str, tmp_path: Path, told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """It listens until the keep-alive has come, however long that takes."""
     hold = tmp_path / "hold"
     waits = Line.until
 
     async def heard(line: Line, there: Callable[[], bool], seconds: float) -> bool:
-        return await waits(
-            line, lambda: there() or (seconds == SILENCE and hold.exists() and bool(line.answers[1:])), seconds
-        )
+        came = lambda: there() or (seconds == SILENCE and hold.exists() and bool(line.answers[1:]))  # noqa: E731
+        return await waits(line, came, seconds)
 
     monkeypatch.setattr(Line, "until", heard)
-    with serving(honest("lumberjack", hold, acknowledgement(V1 + 1, 0))) as target:
-        _, probes = told(capfd, "lumberjack", target, **holding(hold), only=["before-storage"], silence=SILENCE)
-    assert probes["before-storage"]["verdict"] == "kept"
-    assert "waits with a keep-alive after" in probes["before-storage"]["answer"]
-    for said in (acknowledgement(V1, 0), acknowledgement(V1 + 1, 0)):  # the other version's is a fault of the line, too
-        with serving(honest("lumberjack", hold, said)) as target:
-            status, probes = told(capfd, "lumberjack", target, **holding(hold), only=["version-1"], silence=SILENCE)
-        assert status == 1
-        assert "takes it as success" in probes["version-1"]["answer"]
-
-
-def test_part_of_a_frame_before_it_is_stored(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    hold = tmp_path / "hold"
-    with serving(honest("lumberjack", hold, acknowledgement(V1 + 1, 7))) as target:
-        status, probes = told(capfd, "lumberjack", target, **holding(hold), only=["before-storage"], silence=SILENCE)
-    assert status == 1
-    assert "acknowledges 7 of 100 events before it stores" in probes["before-storage"]["answer"]
+    with serving(honest("lumberjack", hold, said)) as target:
+        status, probes = told("lumberjack", target, **holding(hold), only=[probe], silence=SILENCE)
+    assert (status, probes[probe]["verdict"]) == (verdict == "broken", verdict)
+    assert sentence in probes[probe]["answer"]
 
 
 @pytest.mark.parametrize(
@@ -147,37 +149,21 @@ def test_part_of_a_frame_before_it_is_stored(tmp_path: Path, capfd: pytest.Captu
         ("half-frame", b"2A\x00\x00\x00\x0a" * 2, "of half a frame"),
         ("malformed", b"2A\x00\x00\x00\x0a" * 3, "nothing waits for one"),
         ("in-flight", b"", "acknowledges 0 of 8"),
+        ("bomb", None, "; afterwards a new client hears: "),
     ],
 )
 def test_a_liar_is_found(
-    probe: str, answer: bytes, sentence: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    probe: str, answer: bytes | None, sentence: str, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         bench, "connected", lambda target, client, _: connected(target, client, 60)
     )  # only answers may lack
     with serving(replying(answer)) as target:
         status, probes = told(
-            capfd, "lumberjack", target, only=[probe], wait=0.5 if probe == "in-flight" else 60, silence=SILENCE
+            "lumberjack", target, only=[probe], wait=0.5 if probe == "in-flight" else 60, silence=SILENCE
         )
     assert status == 1
     assert sentence in probes[probe]["answer"]
-
-
-def test_who_serves_nobody_after_a_bomb_is_found(capfd: pytest.CaptureFixture[str]) -> None:
-    bombed = threading.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not bombed.is_set() and await reader.read(65_536):
-            bombed.set()
-
-    with serving(serve) as target:
-        status, probes = told(capfd, "courier", target, only=["bomb"])
-    assert status == 1
-    assert re.search("; afterwards a new client hears: (closes|resets)", probes["bomb"]["answer"])
-
-
-def test_the_bomb_is_the_last_so_that_it_is_blamed_for_no_other_answer() -> None:
-    assert PROBES[-1].name == "bomb"
 
 
 def test_the_storage_is_let_go_whatever_happens(tmp_path: Path) -> None:
@@ -201,46 +187,31 @@ def test_a_command_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.requires("go")
 @pytest.mark.timeout(10 * PATIENCE)  # Go's own library is built too
-def test_a_server_that_is_not_ours(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_a_server_that_is_not_ours(early: bool, tmp_path: Path, told: Told) -> None:
     """go-lumber's: as its program stores first, or acknowledges first."""
-    if shutil.which("go") is None:
-        pytest.skip("needs go")
-    program, hold = tmp_path / "golumber", tmp_path / "hold"
-    built = subprocess.run(
-        ["go", "build", "-o", program, "."],
-        cwd=SERVERS / "golumber",
-        capture_output=True,
-        text=True,
-        timeout=5 * PATIENCE,
-    )
-    assert built.returncode == 0, built.stderr
-    found = {}
-    for early in (False, True):
-        command = [str(program), "-store", str(tmp_path / "store"), "-hold", str(hold), *(["-early"] if early else [])]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-            target = there(server.stdout).readline().strip()
-            try:
-                status, probes = told(capfd, "lumberjack", target, silence=4.0, **holding(hold))
-            finally:
-                server.kill()
-        found[early] = status, {name for name, probe in probes.items() if probe["verdict"] == "broken"}
-        if not early:
-            assert "keep-alive" in probes["before-storage"]["answer"]
-    assert found[False] == (0, set())
-    assert found[True][0] == 1
-    assert {"before-storage", "version-1", "gone"} <= found[True][1]
+    hold = tmp_path / "hold"
+    program = built(SERVERS / "golumber", tmp_path, "go", "build", "-o", "golumber", ".") / "golumber"
+    command = [str(program), "-store", str(tmp_path / "store"), "-hold", str(hold), *(["-early"] if early else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        target = there(server.stdout).readline().strip()
+        try:
+            status, probes = told("lumberjack", target, silence=4.0, **holding(hold))
+        finally:
+            server.kill()
+    broken = {name for name, probe in probes.items() if probe["verdict"] == "broken"}
+    assert status == early
+    assert broken >= {"before-storage", "version-1", "gone"} if early else broken == set()
+    assert early or "keep-alive" in probes["before-storage"]["answer"]
 
 
 @pytest.mark.long
 def test_the_command_line(tmp_path: Path) -> None:
     with serving(honest("courier", tmp_path / "hold")) as target:
-        command = [sys.executable, "-m", "headrace_cli", "conform", target, "--protocol", "courier", "--inflated", "1"]
-        done = subprocess.run(
-            [*command, "--largest", "1", "--silence", "1"], capture_output=True, text=True, timeout=300
-        )
-    assert done.returncode == 0, done.stderr
-    assert "before-storage  not asked  needs --hold-command" in done.stdout
-    assert done.stdout.endswith("probes: nothing broken\n")
+        options = ("--protocol", "courier", "--inflated", "1", "--largest", "1", "--silence", "1")
+        done = CliRunner().invoke(app, ["conform", target, *options])
+    assert done.exit_code == 0, done.output
+    assert "before-storage  not asked  needs --hold-command" in done.output
+    assert done.output.endswith("probes: nothing broken\n")

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,20 +17,16 @@ from headrace_common import __version__
 from tests.containers.building import NAMES
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-PROTOCOLS = {service.name for service in SERVICES}
 
 
-def steps() -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (path.name, step)
-        for path in WORKFLOWS
-        for job in yaml.safe_load(path.read_text())["jobs"].values()
-        for step in job["steps"]
-    ]
+def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    return subprocess.run([*words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def test_a_step_is_one_call_of_a_script_that_is_here() -> None:
-    called = [step["run"] for _, step in steps() if "run" in step]
+    jobs = [job for path in WORKFLOWS for job in yaml.safe_load(path.read_text())["jobs"].values()]
+    called = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
     assert len(called) > 8
     for command in called:
         assert "\n" not in command
@@ -41,8 +36,8 @@ def test_a_step_is_one_call_of_a_script_that_is_here() -> None:
 
 
 def test_an_action_is_named_by_its_commit() -> None:
-    for name, step in steps():
-        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step.get("uses", f"a/b@{'0' * 40}")), f"{name}: {step['uses']}"
+    used = re.findall(r"uses: (\S+)", "".join(path.read_text() for path in WORKFLOWS))
+    assert [each for each in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each)] == []
 
 
 def test_every_image_is_published() -> None:
@@ -50,27 +45,22 @@ def test_every_image_is_published() -> None:
     assert set(release["jobs"]["images"]["strategy"]["matrix"]["image"]) == {*NAMES}
 
 
-@pytest.mark.requires("actionlint")
-def test_actionlint_finds_nothing() -> None:
-    done = subprocess.run(["actionlint", *map(str, WORKFLOWS)], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-
-
-@pytest.mark.requires("zizmor")
-def test_zizmor_finds_nothing() -> None:
-    done = subprocess.run(["zizmor", "--offline", "--no-progress", ROOT / ".github"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("actionlint", *map(str, WORKFLOWS)), id="actionlint", marks=pytest.mark.requires("actionlint")),
+        pytest.param(("zizmor", "--offline", "-q", ".github"), id="zizmor", marks=pytest.mark.requires("zizmor")),
+    ],
+)
+def test_a_linter_finds_nothing(command: tuple[str, ...]) -> None:
+    done = run(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_forms_know_every_protocol() -> None:
     form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "protocol.yml").read_text())
     (offered,) = (item["attributes"]["options"] for item in form["body"] if item.get("id") == "protocol")
-    assert {name for name in PROTOCOLS if any(name in option.lower() for option in offered)} == PROTOCOLS
-
-
-def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **variables}
-    return subprocess.run([*words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert [each.name for each in SERVICES if each.name not in " ".join(offered).lower()] == []
 
 
 def test_images_of_both_kinds_get_one_name(tmp_path: Path) -> None:
@@ -87,12 +77,6 @@ def test_images_of_both_kinds_get_one_name(tmp_path: Path) -> None:
     reference = f"registry.example/team/headrace-forward:{__version__}"
     assert asked.endswith(f"imagetools inspect {reference}")
     assert joined.split()[-4:] == ["-t", reference, f"{reference}-amd64", f"{reference}-arm64"]
-
-
-def test_a_login_needs_all_it_is_told() -> None:
-    lacking = run("release/login.sh", REGISTRY="registry.example/team", REGISTRY_USER="u", REGISTRY_PASSWORD="")
-    assert lacking.returncode != 0
-    assert "REGISTRY_PASSWORD" in lacking.stderr
 
 
 def test_each_test_of_the_lake_is_in_one_part() -> None:
