@@ -1,25 +1,42 @@
-"""`headrace lake …`: commands of the landing job, with the settings of the stack."""
+"""`headrace lake …` and `snippet`: what has the settings of the stack that runs, and what a start brings in."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import yaml
 from headrace_cli import __main__ as command_line
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
 from headrace_cli.stack import stack as planning
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import lake
+from headrace_cli.verbs.snippet import CLIENTS, PORTS, configuration, snippet
 from headrace_lake.__main__ import _parser
 from headrace_lake.kafka import gaps
 from typer.testing import CliRunner
 
-from tests.cli.conftest import Running
+Running = Callable[..., StateFolder]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    """Writes the record of a stack, whose supervisor is this process; its folder."""
+    state = StateFolder(tmp_path / "state")
+    state.make()
+
+    def write(**record: object) -> StateFolder:
+        state.write_record(record)
+        return state
+
+    with state.held():
+        yield write
 
 
 @pytest.fixture
@@ -97,3 +114,36 @@ def test_a_verb_of_a_package_that_is_not_there_is_one_sentence(monkeypatch: pyte
     monkeypatch.setattr(command_line, "find_spec", lambda _: None)
     result = CliRunner().invoke(app, ["live"])
     assert str(result.exception) == "live is of another package, which is not installed: headrace-live."
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_has_the_address_or_says_why_not(client: str) -> None:
+    assert CLIENTS[client].parent.name in PORTS
+    for trust in ("", "/etc/ca.pem"):
+        text = configuration(client, "logs.example.org", 4711, trust)
+        assert "$" not in text
+        speaks = "logs.example.org" in text
+        assert speaks or (client, trust) in {("python", "/etc/ca.pem"), ("logjam", "/etc/ca.pem"), ("logstash", "")}
+        assert ("4711" in text) is speaks
+        assert ("/etc/ca.pem" in text) is (speaks and bool(trust))
+        if client in ("filebeat", "log-courier"):
+            (told,) = yaml.safe_load(text).keys() & {"output.logstash", "network"}
+            assert told
+
+
+def test_the_addresses_are_the_stacks_or_the_usual_ones(
+    running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert snippet("filebeat", tmp_path) == 0
+    assert "127.0.0.1:5044" in capsys.readouterr().out
+    services = {"lumberjack": {"address": "127.0.0.1:6044"}, "forward": {"address": "0.0.0.0:24224"}}
+    path = running(services=services).path
+    assert snippet("logstash", path, "logs.example.org", "/x/ca.pem") == 0
+    out = capsys.readouterr().out
+    assert 'hosts => ["logs.example.org"]' in out
+    assert "6044" in out
+    assert "/x/ca.pem" in out
+    assert snippet("fluentd", path) == 0
+    assert "0.0.0.0" not in capsys.readouterr().out
+    with pytest.raises(CommandError, match="runs without courier"):
+        snippet("log-courier", path)

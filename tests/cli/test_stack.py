@@ -28,7 +28,7 @@ from headrace_common.operations.settings import environment
 from typer.testing import CliRunner
 
 from tests.cli.standin import headrace
-from tests.contract.processes import below, gone
+from tests.contract.processes import below, command, gone
 from tests.contract.stopping import stopped
 from tests.contract.waiting import wait_for
 from tests.lake.lander import QUICK, landed
@@ -200,3 +200,17 @@ def test_what_a_plan_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert plan(StateFolder(tmp_path), replace(options, live=False)).parts[-1].name == "lake"
     monkeypatch.setattr(planning, "LIVE_MODULE", "headrace_nowhere")
     assert plan(StateFolder(tmp_path), options).parts[-1].name == "lake"
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_it_counts_the_same_everywhere_and_leaves_nothing(tmp_path: Path) -> None:
+    done = headrace("demo", "--events", "2000", **QUICK, TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = ("sent", "acknowledged", "on the topic", "in the lake", "of them distinct ids")
+    counted = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith(names)]
+    assert counted == ["2,000"] * len(names)
+    assert [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))] == []
+    assert list(tmp_path.glob("headrace-*")) == []

@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import psutil
 
@@ -45,16 +44,6 @@ def kill(pid: int) -> None:
     """SIGKILL, unless it has gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-def blocks_of(folder: Path) -> int:
-    """How many bytes of disk a folder takes with all that is in it, without what was deleted meanwhile."""
-    total = 0
-    for path, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            with contextlib.suppress(FileNotFoundError):
-                total += (Path(path) / name).lstat().st_blocks * 512
-    return total
 
 
 @contextlib.contextmanager

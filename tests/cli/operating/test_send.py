@@ -1,32 +1,49 @@
-"""`headrace send`: every event reaches the receiver once, what is not acknowledged is counted, and a fault is one sentence."""
+"""`headrace send`, `smoke` and `explain`: events reach a receiver once, and what it does not acknowledge is said."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
+import msgpack
 import pytest
 import zmq
-from headrace_cli.ground import CommandError
+from aiokafka.errors import KafkaConnectionError
+from headrace_cli.ground import ROOT, CommandError
+from headrace_cli.verbs.explain import explain
+from headrace_cli.verbs.smoke import smoke
 from headrace_cli.wire import sending as verb
+from headrace_cli.wire import smoking as module
 from headrace_cli.wire.sending import sent
 from headrace_cli.wire.source import LINE_BYTES, EventSource, LineSource, RateSource
 from headrace_cli.wire.target import CLIENTS, target_of
+from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.record.encoding import decode
+from headrace_courier import wire as courier
 from headrace_logjam.wire import METHODS, decode_meta
+from headrace_lumberjack import wire as lumberjack
 
 from tests.cli.operating.serving import HOST, Serve, serving
+from tests.cli.operating.topics import lead_to
 from tests.contract.certificates import Authority
+from tests.contract.conftest import DIALECTS
+from tests.contract.embedded import EmbeddedKafka
+from tests.contract.receiver import Receiver as Process
+from tests.contract.topic import events, own_topics
 from tests.contract.waiting import wait_for
 from tests.explaining import Receiver
+from tests.forward.driving import encode
 
 PROTOCOLS = sorted(name for name, client in CLIENTS.items() if client.malformed)
 
@@ -82,7 +99,6 @@ def test_events_at_a_rate_arrive_once(protocol: str, capfd: pytest.CaptureFixtur
 
 def test_lines_of_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lines").write_bytes(b'plain \xff text\r\n\n{"a": 1}\n[1]\n' + b"x" * (LINE_BYTES + 5) + b"\nlast")
-    (tmp_path / "many").write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
     stored = Stored("forward")
     with serving(stored) as target:
         assert to("forward", target, LineSource((tmp_path / "lines").open("rb")), batch=2) == 0
@@ -90,11 +106,11 @@ def test_lines_of_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
         assert first["message"] == "plain \ufffd text"
         assert rest[0]["a"] == 1
         assert [body["message"] for body in rest[1:]] == ["[1]", "x" * LINE_BYTES, "last"]
-        stored.bodies, _ = [], capfd.readouterr()
-        many = LineSource((tmp_path / "many").open("rb"))
-        assert to("forward", target, many, batch=1000, connections=2, as_json=True) == 0
-    assert sorted(int(body["message"]) for body in stored.bodies) == list(range(20_000))
+        (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
+        capfd.readouterr()
+        assert to("forward", target, LineSource((tmp_path / "lines").open("rb")), batch=1000, as_json=True) == 0
     assert json.loads(capfd.readouterr().out)["frames"] <= 40, "many lines fill a frame"
+    assert len(stored.bodies) == 20_005
 
 
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,3 +212,101 @@ def test_a_server_that_does_not_acknowledge(
     assert f"{target} " in err
     assert sentence in err
     assert "events were not acknowledged" in err
+
+
+SEGMENT = ROOT / "tests/segment/vectors/original/conv01_block.bin"
+BEATS = lumberjack.window(3) + lumberjack.compressed(b"".join(lumberjack.json_frame(n, b"{}") for n in range(1, 4)))
+CHUNK = encode("t", [(1, {"n": 0}), (2, {"n": 1})], chunk="c")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "data", "status", "said"),
+    [
+        ("lumberjack", BEATS, 0, ["event"] * 3 + ["answer"]),
+        ("lumberjack", BEATS + BEATS[:-1], 1, ["event"] * 3 + ["answer", "broken"]),
+        ("lumberjack", b"GET / HTTP/1.1\r\n\r\n", 1, ["broken"]),
+        ("courier", courier.jdat(bytes(16), [b'{"n":0}', b'{"n":1}']), 0, ["event", "event", "answer"]),
+        ("courier", courier.jdat(bytes(16), [b"{"]), 1, ["quarantine", "answer"]),
+        ("courier", courier.jdat(bytes(16), [bytes(9 << 20)] * 2, level=9), 1, ["broken"]),
+        ("forward", CHUNK, 0, ["event", "event", "answer"]),
+        ("forward", b'["t",1,{"n":0}]', 0, ["event"]),
+        ("forward", CHUNK + b"\xc1", 1, ["event", "event", "answer", "broken"]),
+        ("segment", SEGMENT.read_bytes(), 0, ["question"]),
+        ("segment", b"\xff" * 16, 1, ["broken"]),
+    ],
+)
+def test_it_shows_what_a_receiver_makes_of_bytes(
+    protocol: str, data: bytes, status: int, said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bytes").write_bytes(data)
+    assert explain(protocol, str(tmp_path / "bytes")) == status
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == said
+
+
+def test_it_says_where_it_breaks_and_by_which_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limits are those of the environment."""
+    monkeypatch.setenv("HEADRACE_LIMITS__FRAME_BYTES", "1024")
+    (tmp_path / "bytes").write_bytes(CHUNK + msgpack.packb(["t", 1, {"n": "x" * 2000}]))
+    assert explain("forward", str(tmp_path / "bytes")) == 1
+    assert f"broken at byte {len(CHUNK)}: " in (out := capsys.readouterr().out)
+    assert "LIMITS__FRAME_BYTES" in out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(CHUNK)))
+    assert explain("forward", "-") == 0
+
+
+REAL = [
+    dialect
+    for dialect in DIALECTS
+    if dialect.name in CLIENTS and dialect.module == f"headrace_{dialect.name}" and not dialect.variant
+]
+
+
+async def test_a_kafka_that_is_reached_late_is_waited_for_and_a_topic_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that enforces policies refuses a new pod at first."""
+    late = DeliveryError("Kafka at kafka:9092: refused", DeliveryPolicy.RETRY)
+    late.__cause__ = KafkaConnectionError("refused")
+    missing = DeliveryError("topic events is missing", DeliveryPolicy.RETRY)
+    monkeypatch.setattr(module, "AGAIN", 0)
+    monkeypatch.setattr(module, "describe", AsyncMock(side_effect=[late, late, ["events"]]))
+    await module.reached(KafkaSettings(), seconds=60)
+    for error, seconds in ((late, -1), (missing, 60)):
+        monkeypatch.setattr(module, "describe", AsyncMock(side_effect=[error]))
+        with pytest.raises(DeliveryError, match=str(error)):
+            await module.reached(KafkaSettings(), seconds)
+
+
+@pytest.fixture
+async def topics(kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> KafkaSettings:
+    four = TopicSettings(events_partitions=4, segments_partitions=1)
+    found = await asyncio.to_thread(own_topics, kafka.bootstrap, four)
+    lead_to(found, monkeypatch)
+    return found
+
+
+@pytest.fixture
+async def receivers(topics: KafkaSettings, tmp_path: Path) -> AsyncIterator[dict[str, Process]]:
+    started = {dialect.name: Process.of(dialect, topics, tmp_path) for dialect in REAL}
+    for receiver in started.values():
+        receiver.spawn()
+    for receiver in started.values():
+        await receiver.listens()
+    yield started
+    for receiver in started.values():
+        receiver.stop()
+
+
+@pytest.mark.kafka
+async def test_each_event_is_acknowledged_and_found_and_what_nobody_answers_fails_alone(
+    receivers: dict[str, Process], topics: KafkaSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = [f"{name}={HOST}:{receiver.port}" for name, receiver in receivers.items()]
+    assert await asyncio.to_thread(smoke, targets, ca=None, seconds=60) == 0
+    said = capsys.readouterr().out
+    assert said.count(f"on {topics.events_topic}, partition") == len(REAL) == len(await events(topics))
+    targets = [f"courier={HOST}:1", f"forward={HOST}:{receivers['forward'].port}"]
+    assert await asyncio.to_thread(smoke, targets, ca=None, seconds=60) == 1
+    said = capsys.readouterr().out
+    assert f"!! courier    {HOST}:1 " in said
+    assert said.count(f"on {topics.events_topic}, partition") == 1
