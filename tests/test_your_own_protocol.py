@@ -111,6 +111,7 @@ def test_no_seed_of_the_simulation_breaks_a_promise(environment: dict[str, str])
     assert re.search(r"48 seeds, 0 failures, .* [1-9]\d\d acknowledgements", done.stdout), done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "instead"),
     [

@@ -65,6 +65,7 @@ async def bomb(address: tuple[str, int], data: bytes) -> bytes:
         writer.close()
 
 
+@pytest.mark.long
 async def test_bombs(start: Receivers) -> None:
     receiver = await start()
     with Memory(receiver.pid) as memory:

@@ -44,22 +44,16 @@ collection of the old ones takes half a CPU-second.
 """
 
 
-QUICK = {
-    "test_decode.py": ("test_an_event_has", "test_a_faulty_record", "test_a_sound_record", "test_the_quarantine_topic"),
-    "test_resends.py": ("test_resends_collapse_between_runs_and_batches_and_inside_one[auto]",),
-}
-"""The tests that start Spark and run in the quick tier nevertheless, by file and beginning of their names: rows as they should
-be, resends collapsed.
-"""
+QUICK = ("test_an_event_has", "test_a_faulty_record", "test_a_sound_record", "test_the_quarantine_topic")
+"""The tests of test_decode.py that start Spark and run in the quick tier nevertheless: rows as they should be."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what starts Spark as `long`, but for what is named above. Tests of functions alone are all quick."""
     for item in items:
-        if item.path.parent == FOLDER and item.get_closest_marker("spark"):
-            names = QUICK.get(item.path.name, ())
-            if not item.name.startswith(names):
-                item.add_marker("long")
+        quick = item.path.name == "test_decode.py" and item.name.startswith(QUICK)
+        if item.path.parent == FOLDER and item.get_closest_marker("spark") and not quick:
+            item.add_marker("long")
 
 
 @pytest.fixture(scope="session")

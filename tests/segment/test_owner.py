@@ -86,6 +86,7 @@ async def _stands_by(service: Receiver) -> bool:
     return status == 503 and STANDS_BY in page
 
 
+@pytest.mark.long
 async def test_another_process_takes_over_at_its_start_and_when_the_owner_has_gone(
     own_segments: KafkaSettings, start: Receivers
 ) -> None:
