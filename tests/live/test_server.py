@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 import socket
+import subprocess
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import AsyncMock
 
@@ -13,14 +18,16 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
+from headrace_cli.operating.exposition import Scrape
 from headrace_live import tables
+from headrace_live.looks import Look, TablesLook
 from headrace_live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
 from headrace_live.service import LiveService
 from typer.testing import CliRunner
 
 from tests.contract.waiting import until
 from tests.lake.test_query import make
-from tests.live.seen import look, no_parts, receiver
+from tests.live.seen import UNIX, kafka, lake, look, no_parts, receiver
 
 Client = TestClient[web.Request, web.Application]
 
@@ -110,3 +117,59 @@ def test_tables_that_are_not_there_are_a_problem_and_no_error(tmp_path: Path) ->
     assert "There are no tables" in tables.look(tmp_path).problem
     make(tmp_path)
     assert tables.look(tmp_path).rows == {"events": 0, "quarantine": 0}, "they have just been made"
+
+
+NASTY = '<img src=x onerror="document.title=1">'
+OPTIONS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1440,900"),
+    *("--virtual-time-budget=3000", "--dump-dom"),
+)
+
+
+async def drawn(url: str) -> str:
+    """Returns the document that Chromium has made of a page after three seconds of its own time."""
+    done = await asyncio.to_thread(subprocess.run, ("chromium", *OPTIONS, url), capture_output=True, text=True)
+    return done.stdout
+
+
+def seen(page: str, name: str) -> str:
+    """The text of the element of this id."""
+    found = re.search(rf'id="{name}"[^>]*>([^<]*)<', page)
+    assert found is not None, page
+    return found[1]
+
+
+def show(service: LiveService, at: int, *scrapes: Scrape, down: str = "") -> None:
+    stored = 0 if down else 100 * at
+    tables = TablesLook("", {"events": stored, "quarantine": 3}, UNIX)
+    moved = [replace(scrape, at=float(at)) for scrape in scrapes]
+    look = Look(at, time.time(), moved, kafka(stored, problem=down, landed=stored), tables)
+    service.figures = service._model.add(look)
+
+
+@pytest.mark.requires("chromium")
+@pytest.mark.long
+async def test_it_flows_and_stops_and_what_clients_send_is_text(
+    service: LiveService, page: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(page.make_url("/"))
+    for second in range(4):
+        show(service, second, receiver(0, 700 * second), lake(0, 600 * second, last=time.time()))
+    said = await drawn(url)
+    assert seen(said, "title").startswith("7")
+    assert 'class="verdict good"' in said
+    assert "gate shut" not in said
+    stopped = receiver(0, 2100, service=NASTY, headrace_frames_pending=50.0, headrace_oldest_pending_seconds=12.0)
+    show(service, 4, stopped, lake(0, 1800), down="it does not answer")
+    said = await drawn(url)
+    assert seen(said, "title").startswith("Kafka has stored nothing for 12 s: 50 frames wait.")
+    assert "Stopped: stores nothing" in said
+    assert 'class="verdict bad"' in said
+    assert said.count("gate shut") == 1
+    assert "&lt;img src=x onerror=" in said
+    assert "<img src=x" not in said
+    assert "<title>1</title>" not in said
+    monkeypatch.setattr(service, "state", lambda _: b"")
+    said = await drawn(url)
+    assert 'class="clock lost"' in said
+    assert seen(said, "clock") == "no connection to the page's process"
