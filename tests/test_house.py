@@ -1,9 +1,10 @@
-"""The house rules that a program can check: imports, pins, addresses."""
+"""The house rules that a program can check: imports, pins, addresses, hooks, versions, figures."""
 
 from __future__ import annotations
 
 import ast
 import importlib.metadata
+import re
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,9 @@ from pathlib import Path
 
 import pins
 import pytest
+import yaml
+from headrace_cli.verbs.test import LINT
+from headrace_common import __version__
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -196,3 +200,28 @@ def test_no_file_names_a_registry() -> None:
     hosts = "|".join(r"\.".join(name.split()) for name in REGISTRIES.split(","))
     done = subprocess.run(["git", "grep", "-IliE", "--untracked", hosts], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
+
+
+def test_the_hooks_run_the_commands_of_headrace_test() -> None:
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repository["repo"] == "local"
+    hooks = {hook["name"]: hook["entry"] for hook in repository["hooks"]}
+    assert hooks == {name: f".venv/bin/python -m {' '.join(command)}" for name, command in LINT}
+    assert all(hook["pass_filenames"] is False for hook in repository["hooks"])
+
+
+def test_all_parts_have_one_version() -> None:
+    versions = {tomllib.loads(path.read_text())["project"]["version"] for path in pins.projects()}
+    assert versions == {__version__}
+
+
+def test_figures_beside_a_results_file_are_in_it() -> None:
+    path = ROOT / "docs" / "performance.md"
+    for item in re.split(r"\n(?=- |\| |\n)", path.read_text()):
+        results = re.findall(r"\]\(((?:\.\./)+benchmarks/results/[^)]+)\)", item)
+        if results:
+            told = "".join((path.parent / name).read_text() for name in results)
+            text = re.sub(r"\[[^]]*\]\([^)]*\)", "", item)
+            figures = re.findall(r"\d[\d,]*\.?\d+", text)
+            missing = [figure for figure in figures if figure not in told and figure.replace(",", "") not in told]
+            assert missing == [], f"{results} has not {missing}"
