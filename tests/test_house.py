@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from graphlib import TopologicalSorter
 from itertools import chain
@@ -36,8 +36,6 @@ OUTSIDE_WORLD = {"asyncio", "aiokafka", "socket", "uvloop", "aiohttp", "ssl", "s
 FUNCTIONS_OF_BYTES = {"aiokafka.record.util"}  # CRC-32C: no connection, no loop
 SELDOM = {"aiohttp", "botocore", "cryptography", "multiprocessing"}
 """What no receiver imports by default: logins by tokens, Amazon's, certificates, processes."""
-USUAL = {"__init__", "__main__", "protocol", "client", "receiver", "again"}
-"""What others import of any package: a module of this name needs no extra."""
 LOWER = {
     "headrace_cli": PACKAGES.keys() - {"headrace_conform", "headrace_live"},
     "headrace_conform": {"headrace_cli", "headrace_forward", "headrace_lumberjack", "headrace_reader"},
@@ -54,10 +52,10 @@ MODULES = {
 
 
 @lru_cache
-def imports(module: str, *, at_once: bool = False) -> frozenset[str]:
-    """Every module that `module` names in an import; in functions too, unless it is what importing `module` imports at once."""
+def imports(module: str) -> frozenset[str]:
+    """Every module that `module` names in an import; in functions, too."""
     found = set()
-    for node in nodes(ast.parse(MODULES[module].read_text()), functions=not at_once):
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -65,13 +63,6 @@ def imports(module: str, *, at_once: bool = False) -> frozenset[str]:
             base = node.module or ""
             found |= {base, *(f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in MODULES)}
     return frozenset(found)
-
-
-def nodes(node: ast.AST, *, functions: bool) -> Iterator[ast.AST]:
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if functions or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from nodes(child, functions=functions)
 
 
 def reach(module: str) -> dict[str, str]:
@@ -161,25 +152,15 @@ def test_what_is_pinned_for_a_part_is_all_that_it_needs() -> None:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_a_part_declares_what_it_imports(part: Path) -> None:
-    """An image holds what its part declares, and nothing else. A module that needs an extra is imported only in functions, or by
-    one that needs it, too.
-    """
+    """An image holds what its part declares, and nothing else."""
     project = tomllib.loads((part / "pyproject.toml").read_text())["project"]
-    declared = names_of(project.get("dependencies", []))
-    optional = names_of(chain(*project.get("optional-dependencies", {}).values()))
+    extras = chain(*project.get("optional-dependencies", {}).values())
+    declared = names_of(chain(project.get("dependencies", []), extras))
     known = {**importlib.metadata.packages_distributions(), "headrace_cli": ["headrace"]}
     here = {name for name, folder in PACKAGES.items() if folder.parent == part}
-    ours = [name for name in MODULES if top(name) in here]
-    needing = set()
-    for module in ours:
-        at_once = {top(name) for name in imports(module, at_once=True)}
+    for module in (name for name in MODULES if top(name) in here):
         for name in {top(name) for name in imports(module)} - STANDARD - here:
-            sources = {canonicalize_name(source) for source in known.get(name, [name])}
-            assert sources & (declared | optional), f"{name} (by {module})"
-            if not sources & declared and name in at_once:
-                needing.add(module)
-    assert not {module for module in needing if MODULES[module].stem in USUAL}
-    assert {module: found for module in set(ours) - needing if (found := imports(module, at_once=True) & needing)} == {}
+            assert {*map(canonicalize_name, known.get(name, [name]))} & declared, f"{name} (by {module})"
 
 
 def test_a_receiver_imports_nothing_that_only_few_settings_need() -> None:
