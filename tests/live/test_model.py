@@ -72,8 +72,7 @@ class TestFigures:
         assert sum(model._reasons[0][1].values()) == 1
 
     def test_a_point_has_a_value_for_each_field_and_is_finite(self) -> None:
-        model = Model()
-        figures = model.add(look(0, receiver(0), lake(0)))
+        figures = (model := Model()).add(look(0, receiver(0), lake(0)))
         (point,) = model.history
         assert len(point) == len(FIELDS)
         assert rounded(point)[0] == UNIX
