@@ -195,17 +195,13 @@ class Stage:
 
 
 class FakePublisher:
-    """Writes down what is published. `keyed`: where keys lead."""
+    """Writes down what is published."""
 
     def __init__(self) -> None:
         self.submitted: list[tuple[Frame, DeliveryListener]] = []
-        self.keyed: dict[bytes, FakePublisher] = {}
 
     def choose(self) -> FakePublisher:
         return self
-
-    def of(self, ordering_key: bytes) -> FakePublisher:
-        return self.keyed.get(ordering_key, self)
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         self.submitted.append((frame, listener))

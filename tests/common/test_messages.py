@@ -12,7 +12,6 @@ from headrace_common.connection.messages import MessageConnection, MessageSocket
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, Scheduler
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Status, Ticket
-from headrace_common.session.ledger import Ledger
 from typing_extensions import override
 
 from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state
@@ -22,35 +21,25 @@ from tests.contract.waiting import until
 LOOP = SlowLoop
 
 
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka is never taken for one that stores nothing."""
-    monkeypatch.setattr(messages, "STALL", 3600.0)
-
-
 class Echo(MessageSession):
-    """Acknowledges each message to its route. `slow`: a message is looked at in the next call."""
+    """Acknowledges each message. `cost`: seconds that looking at one takes; `slow`: it is looked at in the next call."""
 
-    def __init__(self, *, slow: bool = False) -> None:
-        self._slow = slow
+    def __init__(self, cost: float = 0.0, *, slow: bool = False) -> None:
+        self._cost, self._slow = cost, slow
         self.seen: list[bytes] = []
-        self._held: list[Message] = []
+        self._held: Message | None = None
         self._ready: deque[Frame] = deque()
-        self._pending: Ledger[bytes] = Ledger()
-        self.fails = False
+        self._replies: deque[Reply] = deque()
 
     @override
     def receive(self, message: Message, now_ms: int) -> None:
-        if self.fails:
-            raise RuntimeError("a bug")
-        if message.parts:
-            self._held.append(message)
+        slow_loop().work(self._cost)
         if self._slow and message.parts:
+            self._held = message
             return
-        for message in self._held:
-            self.seen.append(message.parts[0])
-            self._ready.append(FakeFrame([], ticket=self._pending.add(message.route), size=message.size))
-        self._held.clear()
+        message, self._held = self._held or message, None
+        self._ready.append(FakeFrame([], len(self.seen), size=message.size))
+        self.seen.append(message.parts[0])
 
     @override
     def frames(self) -> Iterator[Frame]:
@@ -59,29 +48,26 @@ class Echo(MessageSession):
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        self._pending.stored(ticket, stored, whole)
-
-    @override
-    def abandon(self, ticket: Ticket) -> None:
-        self._pending.stored(ticket, 0, True).note = b""
+        self._replies.append(Reply(self.seen[ticket], [b"202"]))
 
     @override
     def outgoing(self) -> Reply | None:
-        while (stored := self._pending.pop_whole()) is not None:
-            if stored.note:
-                return Reply(stored.note, [b"202"])
-        return None
+        return self._replies.popleft() if self._replies else None
 
     @override
     def status(self) -> Status:
-        partial_bytes = sum(message.size for message in self._held)
-        return Status(partial_bytes=partial_bytes, busy=self._slow and bool(self._held))
+        return Status(self._held.size if self._held else 0, busy=self._held is not None)
 
 
-class Socket(MessageSocket):
-    def __init__(self) -> None:
+class Bench(MessageSocket):
+    """A connection over this socket."""
+
+    def __init__(self, session: Echo, most: int = 1 << 40) -> None:
         self.sent: list[bytes] = []
         self.reading = True
+        self.publisher, self.session = FakePublisher(), session
+        self.receiver = receiver_state(self.publisher, LimitSettings(), Scheduler(cpu=slow_loop().time))
+        self.connection = MessageConnection(self.receiver, Peer("socket", 0, "socket"), session, self, most)
 
     @override
     def send(self, reply: Reply) -> None:
@@ -91,92 +77,38 @@ class Socket(MessageSocket):
     def read(self, allowed: bool) -> None:
         self.reading = allowed
 
-
-class Bench:
-    def __init__(self, session: Echo, **connection: float) -> None:
-        limits = LimitSettings()
-        self.publisher, self.socket, self.session = FakePublisher(), Socket(), session
-        scheduler = Scheduler(cpu=asyncio.get_running_loop().time)
-        self.receiver = receiver_state(self.publisher, limits, scheduler)
-        self.budget = self.receiver.budget
-        self.connection = MessageConnection(
-            self.receiver, Peer("socket", 0, "socket"), session, self.socket, **connection
-        )
-
-    def say(self, text: bytes, route: bytes = b"r") -> None:
-        self.connection.received([Message((text,), route)])
+    def say(self, *texts: bytes) -> None:
+        self.connection.received([Message((text,)) for text in texts])
 
     def store(self) -> None:
         frame, listener = self.publisher.submitted.pop(0)
         listener.stored(frame.ticket, 1, True)
 
-    def given_back(self) -> bool:
-        return (self.budget.used, self.receiver.connections) == (0, set())
 
-
-async def test_told_to_stop_it_answers_what_is_pending_and_takes_no_more() -> None:
-    made = Bench(Echo())
-    made.say(b"one")
-    made.connection.stop()
-    assert not made.socket.reading
-    made.say(b"too late")
-    assert not made.connection.closed.is_set()
-    made.store()
-    assert made.socket.sent == [b"r"]
-    assert made.connection.closed.is_set()
-    assert made.given_back()
-
-
+@pytest.mark.parametrize("slow", [True, False], ids=["slow", "quick"])
 @pytest.mark.parametrize("together", [1, 20])
-async def test_what_was_read_is_not_lost_when_it_is_told_to_stop(together: int) -> None:
+async def test_what_was_read_is_not_lost_when_it_is_told_to_stop(together: int, slow: bool) -> None:
     """Who pushes messages does not send them again."""
-    made = Bench(Echo(slow=True))
-    messages = [Message((b"%d" % number,), b"r") for number in range(20)]
+    made, texts = Bench(Echo(slow=slow)), [b"%d" % number for number in range(20)]
     for start in range(0, 20, together):
-        made.connection.received(messages[start : start + together])
-    assert made.budget.used == sum(message.size for message in messages)
-    assert len(made.session.seen) < 20
+        made.say(*texts[start : start + together])
+    assert made.receiver.budget.used == sum(map(len, texts))
+    assert (len(made.session.seen) < 20) is slow
     made.connection.stop()
+    assert not made.reading
+    made.say(b"too late")
     await until(lambda: len(made.session.seen) == 20, "all are seen")
+    assert not made.connection.closed.is_set()
     while made.publisher.submitted:
         made.store()
     await until(made.connection.closed.is_set, "it is closed")
-    assert made.session.seen == [b"%d" % number for number in range(20)]
-    assert made.given_back()
-
-
-async def test_a_bug_in_its_session_closes_it() -> None:
-    made = Bench(Echo())
-    made.say(b"one")
-    made.session.fails = True
-    made.say(b"two")
-    await asyncio.wait_for(made.connection.closed.wait(), 5)
-    assert not made.socket.reading
-    made.store()
-    assert made.given_back()
-
-
-async def test_cut_it_says_how_much_was_never_answered() -> None:
-    made = Bench(Echo())
-    made.say(b"one")
-    made.say(b"two")
-    assert made.connection.cut() == 2
-    while made.publisher.submitted:
-        made.store()
-    assert made.socket.sent == []
-    assert made.given_back()
+    assert made.session.seen == made.sent == texts
+    assert (made.receiver.budget.used, made.receiver.connections) == (0, set())
 
 
 async def test_one_turn_of_the_loop_parses_for_a_bounded_time() -> None:
     """A thousand messages are there at once, and each takes a millisecond."""
-
-    class Slow(Echo):
-        @override
-        def receive(self, message: Message, now_ms: int) -> None:
-            slow_loop().work(0.001)
-            super().receive(message, now_ms)
-
-    made, count = Bench(Slow()), 1000
+    made, count = Bench(Echo(0.001)), 1000
     for number in range(count):
         made.say(b"%d" % number)
     seen = [len(made.session.seen)]
@@ -189,35 +121,26 @@ async def test_one_turn_of_the_loop_parses_for_a_bounded_time() -> None:
     assert made.session.seen == [b"%d" % number for number in range(count)]
 
 
-async def test_a_socket_is_not_read_while_much_waits_that_kafka_is_storing() -> None:
-    """What was read is first come, first served. The socket takes its clients in turn."""
-    size = Message((b"12345",), b"r").size
-    made = Bench(Echo(), most=3 * size)
-    made.say(b"first")
-    made.store()
-    for _ in range(2):
+async def test_a_socket_is_not_read_while_much_waits_that_kafka_is_storing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read is first come, first served, and a socket takes its clients in turn. Where Kafka stores nothing they would
+    drop what is not read.
+    """
+    monkeypatch.setattr(messages, "STALL", 60.0)
+    made = Bench(Echo(), most=15)
+    for reads in (True, True, False, False):  # the last was read before
         made.say(b"12345")
-        assert made.socket.reading
+        assert made.reading is reads
+    for reads in (False, True):
+        made.store()
+        assert made.reading is reads
     made.say(b"12345")
-    assert not made.socket.reading
-    made.say(b"12345")  # it was read before
+    await asyncio.sleep(59)
+    assert not made.reading
+    await asyncio.sleep(2)
+    assert made.reading
     made.store()
-    assert not made.socket.reading
+    made.say(b"12345")
+    assert not made.reading
     made.connection.read_all()  # its clients leave
     made.say(b"12345")
-    assert made.socket.reading
-
-
-async def test_a_socket_is_read_on_where_kafka_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that hear no answers would drop what is not read."""
-    monkeypatch.setattr(messages, "STALL", 0.01)
-    made = Bench(Echo(), most=1)
-    made.say(b"first")
-    await until(lambda: made.socket.reading, "it is read")
-    made.store()
-    made.say(b"second")
-    await until(lambda: made.socket.reading, "it is read")
-    made.say(b"third")
-    assert made.socket.reading
-    made.connection.stop()
-    assert not made.socket.reading
+    assert made.reading
