@@ -20,20 +20,12 @@ LOOP = SlowLoop
 class Reader:
     """As a connection: reads while it may, and looks again when it is told to."""
 
-    def __init__(self, budget: Budget, name: str = "", *, digests: bool = False) -> None:
+    def __init__(self, budget: Budget, *, has_stored: bool = False) -> None:
         self.budget = budget
-        self.name = name
-        self.digests = digests
-        self.partial_bytes = 0
-        self.pending = 0
-        self.turn = 0
-        self.has_stored = False
+        self.has_stored = has_stored
+        self.partial_bytes = self.pending = self.turn = 0
         self.frames: deque[int] = deque()
-        self.reading = True
-        self.gone = False
-
-    def __repr__(self) -> str:
-        return f"{self.name}: held {self.partial_bytes}, pending {self.pending}, {'reads' if self.reading else 'waits'}"
+        self.reading, self.gone, self.digests = True, False, False
 
     def pace(self) -> None:
         may = self.budget.may_digest if self.digests else self.budget.may_read
@@ -70,93 +62,99 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-class TestCrowd:
-    """Thousands of connections; each that is read brings `READ` bytes at once, as the event loop hands them over."""
+# Thousands of connections; each that is read brings `READ` bytes at once, as the event loop hands them over
 
-    SIZE = 256 << 20
-    ARRIVALS = SIZE // 2
+SIZE = 256 << 20
 
-    def crowd(self, budget: Budget, number: int, *, has_stored: bool) -> list[Reader]:
-        readers = [Reader(budget, str(index)) for index in range(number)]
-        for reader in readers:
-            reader.has_stored = has_stored
-            reader.pace()
-        return readers
 
-    def bring(self, readers: list[Reader]) -> None:
-        """All sockets are found readable at the same moment; who was stopped meanwhile is not read."""
-        for reader in readers:
-            if reader.reading:
+def crowd(budget: Budget, number: int, *, has_stored: bool) -> list[Reader]:
+    readers = [Reader(budget, has_stored=has_stored) for _ in range(number)]
+    for reader in readers:
+        reader.pace()
+    return readers
+
+
+def bring(readers: list[Reader]) -> None:
+    """All sockets are found readable at the same moment; who was stopped meanwhile is not read."""
+    for reader in readers:
+        if reader.reading:
+            reader.receive(READ)
+
+
+@pytest.mark.parametrize("has_stored", [False, True])
+async def test_each_of_a_crowd_is_read_in_its_turn(has_stored: bool) -> None:
+    """All resume, and the first that are read stop them again: they always were the same."""
+    readers = crowd(Budget(16 * READ, 16 * READ), 40, has_stored=has_stored)
+    read: list[Reader] = []
+    for turn in range(80):
+        for reader in sorted(filter(lambda each: each.reading, readers), key=lambda each: each.turn):
+            if reader.reading:  # it was not stopped meanwhile
                 reader.receive(READ)
+                read.append(reader)
+                reader.complete()
+        for reader in read[2 * turn : 2 * turn + 2]:
+            reader.stored()
+        await settle()
+    assert max(map(read.count, readers)) <= min(map(read.count, readers)) + 2
 
-    @pytest.mark.parametrize("has_stored", [False, True])
-    async def test_each_is_read_in_its_turn(self, has_stored: bool) -> None:
-        """All resume, and the first that are read stop them again: they always were the same."""
-        budget = Budget(16 * READ, 16 * READ)
-        readers = self.crowd(budget, 40, has_stored=has_stored)
-        read: list[Reader] = []
-        stored = 0
-        for _ in range(80):
-            for reader in sorted(filter(lambda each: each.reading, readers), key=lambda each: each.turn):
-                if reader.reading:  # it was not stopped meanwhile
-                    reader.receive(READ)
-                    read.append(reader)
-                    reader.complete()
-            for reader in read[stored : stored + 2]:
-                reader.stored()
-                stored += 1
-            await settle()
-        assert {*read} == {*readers}
-        assert max(map(read.count, readers)) <= min(map(read.count, readers)) + 2
 
-    @pytest.mark.parametrize("has_stored", [False, True])
-    async def test_is_stopped_at_once_and_begins_again_a_few_at_a_time(self, has_stored: bool) -> None:
-        budget = Budget(self.SIZE, self.SIZE // 4)
-        readers = self.crowd(budget, 2000, has_stored=has_stored)
-        self.bring(readers)
-        assert budget.paused >= 2000 - 2  # at once
-        for _ in range(300):
-            full = [reader for reader in readers if reader.partial_bytes]
-            if full:
-                full[0].complete()
-                full[0].stored()
-            await asyncio.sleep(0)
-            self.bring(readers)
-            assert budget.partial_bytes <= self.ARRIVALS + READ + max(reader.partial_bytes for reader in readers)
-        assert sum(reader.partial_bytes > 0 for reader in readers) > 100
-
-    async def test_of_beginnings_does_not_shut_out_who_is_known(self) -> None:
-        budget = Budget(self.SIZE, self.SIZE // 4)
-        readers = self.crowd(budget, 2000, has_stored=False)
-        (other,) = self.crowd(budget, 1, has_stored=True)
-        for _ in range(20):
-            self.bring(readers)
-            await asyncio.sleep(0)
+@pytest.mark.parametrize("has_stored", [False, True])
+async def test_a_crowd_is_stopped_at_once_and_begins_again_a_few_at_a_time(has_stored: bool) -> None:
+    """Nor does one of beginnings shut out who is known."""
+    budget = Budget(SIZE, SIZE // 4)
+    readers, (other,) = crowd(budget, 2000, has_stored=has_stored), crowd(budget, 1, has_stored=True)
+    bring(readers)
+    assert budget.paused >= 2000 - 2  # at once
+    for _ in range(300):
+        full = [reader for reader in readers if reader.partial_bytes]
+        if full:
+            full[0].complete()
+            full[0].stored()
+        await asyncio.sleep(0)
+        bring(readers)
+        assert budget.partial_bytes <= SIZE // 2 + READ + max(reader.partial_bytes for reader in readers)
+        if not has_stored:
             assert other.reading
             other.receive(1000)
             assert other.reading
             other.complete()
             other.stored()
+    assert sum(reader.partial_bytes > 0 for reader in readers) > 100
 
 
-class TestDigesting:
-    """Sessions that do long work in parts: who may go on, when memory is short."""
+@pytest.mark.parametrize(
+    ("pending", "partial", "welcomed"), [(79, 1, True), (80, 1, False), (0, 69, True), (0, 70, False), (11, 69, False)]
+)
+async def test_a_new_connection_is_welcome_below_the_limits(pending: int, partial: int, welcomed: bool) -> None:
+    """All arrivals have 80 bytes, unfinished frames of unknown connections but the oldest 70."""
+    budget = Budget(160, 80)
+    oldest, other, third = crowd(budget, 3, has_stored=False)
+    oldest.receive(1)
+    other.receive(partial)
+    budget.charge(third, pending - (partial == 1))
+    assert budget.welcomes() is welcomed
+    budget.release(third, third.pending)
+    other.close()
+    assert budget.welcomes()
 
-    async def test_nobody_digests_beyond_what_kafka_has_to_take(self) -> None:
-        """But few bytes, as if they had arrived while there was time left to parse them at once."""
-        budget = Budget(20 * FEW, 10 * FEW)
-        one, other, few = (Reader(budget, digests=True) for _ in range(3))
-        budget.charge(one, 10 * FEW)
-        budget.hold(other, FEW + 1)
-        budget.hold(few, FEW)
-        assert not budget.may_digest(one)
-        assert not budget.may_digest(other)  # the arrivals' half is full
-        assert budget.may_digest(few)
-        assert not budget.may_read(few)
-        budget.release(one, 10 * FEW)
-        assert budget.may_digest(one)
-        await settle()
-        assert other.reading
+
+async def test_nobody_digests_beyond_what_kafka_has_to_take() -> None:
+    """But few bytes, as if they had arrived while there was time left to parse them at once."""
+    budget = Budget(20 * FEW, 10 * FEW)
+    one, other, few = readers = [Reader(budget) for _ in range(3)]
+    for reader in readers:
+        reader.digests = True
+    budget.charge(one, 10 * FEW)
+    budget.hold(other, FEW + 1)
+    budget.hold(few, FEW)
+    assert not budget.may_digest(one)
+    assert not budget.may_digest(other)  # the arrivals' half is full
+    assert budget.may_digest(few)
+    assert not budget.may_read(few)
+    budget.release(one, 10 * FEW)
+    assert budget.may_digest(one)
+    await settle()
+    assert other.reading
 
 
 READERS = 4
@@ -180,9 +178,7 @@ def test_somebody_reads_or_something_is_pending(steps: list[tuple[str, int, int]
 
 async def _model(steps: list[tuple[str, int, int]], process: int, connection: int) -> None:
     budget = Budget(process, connection)
-    readers = [Reader(budget, str(number)) for number in range(READERS)]
-    for reader in readers[::2]:
-        reader.has_stored = True
+    readers = [Reader(budget, has_stored=number % 2 == 0) for number in range(READERS)]
     for action, number, size in steps:
         reader = readers[number]
         if action == "turn":
@@ -196,51 +192,33 @@ async def _model(steps: list[tuple[str, int, int]], process: int, connection: in
             reader.stored()
         elif action == "close" and number == 0:
             reader.close()
-        elif reader.reading and not reader.gone:
-            _arrive(reader, action, size)
-        _check(budget, readers)
+        elif not reader.reading:
+            continue
+        elif action == "receive" and reader.partial_bytes + size <= FRAME:
+            reader.receive(size)
+        elif action in ("complete", "rest"):
+            reader.complete(size * (action == "rest"))
+        assert budget.partial_bytes == sum(reader.partial_bytes for reader in readers)
+        assert budget.pending == sum(sum(reader.frames) for reader in readers)
+    living = [reader for reader in readers if not reader.gone]
     await settle()
-    _check(budget, readers, settled=True)
-    for _ in range(1000):
-        for reader in readers:
+    while budget.used:
+        for reader in living:
             if reader.reading and reader.digests:  # it has parsed all
                 reader.digests = False
                 reader.pace()
         await settle()
-        _check(budget, readers, settled=True)
-        if all(reader.gone or not reader.partial_bytes for reader in readers) and not any(
-            reader.frames for reader in readers
-        ):
-            break
-        busy = next((reader for reader in readers if reader.reading and reader.partial_bytes), None)
+        busy = next((reader for reader in living if reader.reading and reader.partial_bytes), None)
         if busy is not None:
             busy.complete()
-        else:
+        else:  # all wait: for Kafka
             next(reader for reader in readers if reader.frames).stored()
-    else:
-        raise AssertionError(f"not done: {readers}")
-    await settle()
-    for reader in readers:
-        if not reader.gone:
-            assert reader.reading, readers
-    assert (budget.used, budget.paused) == (0, 0)
-
-
-def _arrive(reader: Reader, action: str, size: int) -> None:
-    if action == "receive" and reader.partial_bytes + size <= FRAME:
-        reader.receive(size)
-    elif action == "complete":
-        reader.complete()
-    elif action == "rest":
-        reader.complete(rest=size)
-
-
-def _check(budget: Budget, readers: list[Reader], *, settled: bool = False) -> None:
-    assert budget.partial_bytes == sum(reader.partial_bytes for reader in readers)
-    assert budget.pending == sum(sum(reader.frames) for reader in readers)
-    living = [reader for reader in readers if not reader.gone]
-    if settled and living:
-        assert any(reader.reading for reader in living) or any(reader.frames for reader in readers), readers
+        await settle()
+        assert any(reader.reading for reader in living) or any(reader.frames for reader in readers) or not living
+    for reader in living:
+        reader.digests = False
+        assert reader.reading, readers
+    assert budget.paused == 0
 
 
 @dataclass(eq=False)
@@ -260,41 +238,38 @@ class Frame:
         return growth.reserve(self, lambda: setattr(self, "goes_on", True))
 
 
-class TestGrowth:
+def test_growth_counts_what_frames_have_grown_to() -> None:
     """Frames of at most 60 bytes, and room for 80."""
+    growth, one, other = Growth(80, 60), Frame(1), Frame(20)
+    for grown in (1, 10, 60):
+        one.grown = grown
+        assert one.reserves(growth)
+        assert growth.used == grown
+    assert other.reserves(growth)
+    growth.release(one)
+    assert growth.used == 20
+    assert Frame(1000).reserves(Growth(80, 60)), "one always fits"
 
-    def test_it_counts_what_frames_have_grown_to(self) -> None:
-        growth, one, other = Growth(80, 60), Frame(1), Frame(20)
-        for grown in (1, 10, 60):
-            one.grown = grown
-            assert one.reserves(growth)
-            assert growth.used == grown
-        assert other.reserves(growth)
-        growth.release(one)
-        assert growth.used == 20
 
-    def test_who_must_wait_holds_nothing_and_nobody_passes_it_but_by_less_use(self) -> None:
-        """What fits goes on beside it, and does not take its room. It waited for ever behind frames that fitted."""
-        growth, holds = Growth(80, 60), Frame(60)
+def test_who_must_wait_to_grow_holds_nothing_and_nobody_passes_it_but_by_less_use() -> None:
+    """What fits goes on beside it, and does not take its room. It waited for ever behind frames that fitted."""
+    growth, holds = Growth(80, 60), Frame(60)
+    assert holds.reserves(growth)
+    waiting = [Frame(1, cost) for cost in (5.0, 0.1, 5.0, 0.0)]
+    for frame in waiting:
+        assert frame.reserves(growth)
+        frame.grown = 21
+        assert not frame.reserves(growth)
+        assert not frame.reserved
+    waiting[3].abandoned = True
+    served = []
+    for _ in range(3):
+        fits = Frame(20)
+        assert fits.reserves(growth)
+        growth.release(holds)
+        served += [holds := next(frame for frame in waiting if frame.goes_on and frame not in served)]
+        growth.release(fits)
+        assert not Frame(21, 9.0).reserves(growth)
+        holds.grown = 60
         assert holds.reserves(growth)
-        waiting = [Frame(1, cost) for cost in (5.0, 0.1, 5.0, 0.0)]
-        for frame in waiting:
-            assert frame.reserves(growth)
-            frame.grown = 21
-            assert not frame.reserves(growth)
-            assert not frame.reserved
-        waiting[3].abandoned = True
-        served = []
-        for _ in range(3):
-            fits = Frame(20)
-            assert fits.reserves(growth)
-            growth.release(holds)
-            served += [holds := next(frame for frame in waiting if frame.goes_on and frame not in served)]
-            growth.release(fits)
-            assert not Frame(21, 9.0).reserves(growth)
-            holds.grown = 60
-            assert holds.reserves(growth)
-        assert served == [waiting[1], waiting[0], waiting[2]]
-
-    def test_one_always_fits(self) -> None:
-        assert Frame(1000).reserves(Growth(80, 60))
+    assert served == [waiting[1], waiting[0], waiting[2]]

@@ -159,6 +159,7 @@ EMPTY = b"\xc0"
 """A heartbeat."""
 Step = bytes | float | str
 CUT: list[Step] = [HALF, 9.9, "open", 0.7, "ended"]
+TALKING: list[Step] = [0.9, data(None)] * 5
 FRAME = {"frame_time": 10.0}
 
 STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
@@ -189,7 +190,7 @@ STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
     "at a stop who asks for nothing has a second of silence": (
         {}, [data(None), "stop", LINGER_SILENCE - 0.1, data(None), LINGER_SILENCE - 0.1, "open", 0.7, "stored", "ended"],
     ),
-    "and five in all": ({}, [data(None), "stop", *[0.9, data(None)] * 5, "open", 0.6, "stored", "ended"]),
+    "and five in all": ({}, [data(None), "stop", *TALKING, "open", 0.6, "stored", "ended"]),
     # The oldest unfinished frame is the one that may go on where the budget is crowded; an abandoned one never will.
     "what is abandoned takes no budget while its socket closes": (
         {}, ["stubborn", data("a") + data("b")[:9], "abandoned", "ended", "unheld", 2 * DRAIN_TIME, "lost"],

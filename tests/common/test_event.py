@@ -6,6 +6,8 @@ import hashlib
 import struct
 import tracemalloc
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -33,6 +35,7 @@ from headrace_common.record.event import (
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.driving import traced
 from tests.tiers import examples
 
 NAME = b"d." + b"0" * 32
@@ -93,71 +96,40 @@ class TestRecord:
         assert found == [(b"k", b"x" * 1000)] * 4
 
 
-class TestRepublished:
-    def test_is_marked_once(self) -> None:
-        envelope = Envelope("forward", "/forward/h", "t")
-        for attributes, expected in (
-            (None, b'{"republished":true}'),
-            (b"{}", b'{"republished":true}'),
-            (b'{"chunk":"c"}', b'{"chunk":"c","republished":true}'),
-            (b'{"metadata":{"republished":true}}', b'{"metadata":{"republished":true},"republished":true}'),
-        ):
-            record = envelope.event(NAME, TIME, b'{"v":1}', attributes)
-            once = republished(record)
-            value, headers = decode(once)
-            assert value == b'{"v":1}'
-            assert headers[-1] == ("ce_attributes", expected)
-            assert headers[:7] == decode(record)[1][:7]
-            assert republished(once) == once
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        (None, b'{"republished":true}'),
+        (b"{}", b'{"republished":true}'),
+        (b'{"chunk":"c"}', b'{"chunk":"c","republished":true}'),
+        (b'{"metadata":{"republished":true}}', b'{"metadata":{"republished":true},"republished":true}'),
+    ],
+)
+def test_what_is_republished_is_marked_once(attributes: bytes | None, expected: bytes) -> None:
+    record = Envelope("forward", "/forward/h", "t").event(NAME, TIME, b'{"v":1}', attributes)
+    once = republished(record)
+    assert decode(once) == (b'{"v":1}', [*decode(record)[1][:7], ("ce_attributes", expected)])
+    assert republished(once) == once
 
 
-class _Owner:
-    """As much of a consignment as a lot looks at."""
-
-    def __init__(self, received_ms: int = 1_700_000_000_000) -> None:
-        self.frame = self
-        self.received_ms = received_ms
-        self.abandoned = False
-
-
-class TestLot:
-    @pytest.mark.parametrize(
-        "sizes", [(5,), (900,) * 3, (0, 900, 70_000), (400,) * 9000], ids=["plain", "small", "zstd", "streamed"]
-    )
-    def test_a_sealed_batch_still_knows_its_records(self, sizes: tuple[int, ...]) -> None:
-        """They are not kept beside it: it is unpacked."""
+def test_what_waits_for_kafka_is_held_compressed() -> None:
+    owner: Any = SimpleNamespace(received_ms=1)
+    with traced():
+        before = tracemalloc.get_traced_memory()[0]
         batch = Batch("t", 0, 8 << 20)
-        records = [encode(b"%d" % number * (size // 5), [("k", b"v")] * 2) for number, size in enumerate(sizes)]
-        for number, record in enumerate(records):
-            assert batch.add(record, _Owner(1_700_000_000_000 + number * 7 % 5000))  # type: ignore[arg-type]
-        assert [record for record, _ in batch.pairs()] == records
+        for number in range(3000):
+            batch.add(encode(b"%d" % number * 250, []), owner)
+        assert tracemalloc.get_traced_memory()[0] - before > 2_000_000
         batch.sealed()
-        assert [record for record, _ in batch.pairs()] == records
-        assert len(batch) == len(records)
-        batch.doubt()
-        assert [decode(record)[0] for record, _ in batch.pairs()] == [decode(record)[0] for record in records]
-
-    def test_what_waits_for_kafka_is_held_compressed(self) -> None:
-        tracemalloc.start()
-        try:
-            before = tracemalloc.get_traced_memory()[0]
-            batch, owner = Batch("t", 0, 8 << 20), _Owner()
-            for number in range(3000):
-                batch.add(encode(b"%d" % number * 250, []), owner)  # type: ignore[arg-type]
-            assert tracemalloc.get_traced_memory()[0] - before > 2_000_000
-            batch.sealed()
-            assert tracemalloc.get_traced_memory()[0] - before < 500_000
-        finally:
-            tracemalloc.stop()
+        assert tracemalloc.get_traced_memory()[0] - before < 500_000
 
 
-class TestIds:
-    def test_a_deterministic_id_is_the_rule(self) -> None:
-        fields = (b"a", b"", b"\xff" * 300)
-        data = b"".join(struct.pack(">I", len(item)) + item for item in (b"courier", *fields))
-        expected = b"d." + hashlib.sha256(data).hexdigest()[:32].encode()
-        assert deterministic_id("courier", *fields) == expected
-        assert FrameIds(expected[:FRAME_PREFIX])(0xABC) == expected[:26] + b"00000abc"
+def test_a_deterministic_id_is_the_rule() -> None:
+    fields = (b"a", b"", b"\xff" * 300)
+    data = b"".join(struct.pack(">I", len(item)) + item for item in (b"courier", *fields))
+    expected = b"d." + hashlib.sha256(data).hexdigest()[:32].encode()
+    assert deterministic_id("courier", *fields) == expected
+    assert FrameIds(expected[:FRAME_PREFIX])(0xABC) == expected[:26] + b"00000abc"
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -106,10 +104,3 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setenv(variable("ops", "port"), port)
     assert probe.main() == 1
     assert capsys.readouterr().out.startswith("no answer: ")
-
-
-def test_it_needs_python_alone() -> None:
-    listing = "import sys; import headrace_common.operations.probe; print(*{n.partition('.')[0] for n in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True).stdout.split()
-    beside = set(loaded) - sys.stdlib_module_names - {"headrace_common", "sitecustomize", "usercustomize"}
-    assert {name for name in beside if not name.startswith("_")} == set()

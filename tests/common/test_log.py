@@ -7,17 +7,10 @@ import logging
 import os
 import subprocess
 import sys
-from pathlib import Path
 from subprocess import PIPE
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
-from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.log import BURST, REPEAT_TIME, Repeats
-from headrace_common.session.interface import Peer
-from structlog.testing import CapturingLogger
 
 from tests.contract.waiting import there
 
@@ -87,33 +80,3 @@ def test_who_does_not_read_the_log_stops_nothing_but_the_log() -> None:
     assert whole == list(range(len(whole)))
     assert len(whole) < 1000
     assert last["event"] == "last"
-
-
-def test_a_line_that_cannot_be_written_is_dropped() -> None:
-    script = SCRIPT + "log.warning('said'); print('served')"
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([sys.executable, "-c", script], stdout=PIPE, stderr=full, check=True)
-    assert done.stdout == b"served\n"
-
-
-def test_a_process_without_standard_error_does_not_start() -> None:
-    """The next file or socket would get its number, and a client what libraries write there."""
-    script = SCRIPT + "print('served')"
-    done = subprocess.run(["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, script], stdout=PIPE, check=False)
-    assert (done.returncode, done.stdout) == (1, b"")
-
-
-@pytest.mark.parametrize(
-    ("sample", "offset", "said"),
-    [
-        (b"\x16\x03\x01\x02", 0, "a TLS client on a port without TLS (not a message)"),
-        (b"\x16\x03\x01\x02", 5, "not a message"),
-        (b"GET /", 0, "not a message"),
-    ],
-)
-def test_a_tls_client_on_a_plain_port_is_named(sample: bytes, offset: int, said: str) -> None:
-    log = CapturingLogger()
-    receiver: Any = SimpleNamespace(log=log)
-    error = ProtocolError("not a message", offset=offset, sample=sample)
-    ReceiverState.fault(receiver, Peer("192.0.2.7", 1, "192.0.2.7"), error)
-    assert log.calls[0].kwargs["problem"] == said

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 from headrace_common.kafka import tokens
 from headrace_common.kafka.client import client_arguments
-from headrace_common.kafka.msk import PIP, signer
-from headrace_common.kafka.tokens import FETCH_TIME, TokenError, shared_token
+from headrace_common.kafka.msk import PIP
+from headrace_common.kafka.tokens import TokenError, shared_token
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
-
-from tests.contract.msk import LIFE, fault_of, read_token
 
 REGION = "eu-central-1"
 KEY_ID, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -40,21 +38,6 @@ def at_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-
-
-@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
-async def test_a_token_is_what_the_broker_asks_for(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.delenv("AWS_REGION")
-    monkeypatch.setenv(name, REGION)
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
-    token, life = await signer(FETCH_TIME)()
-    assert LIFE - 60 < life <= LIFE
-    _, says = read_token(token)
-    assert says["X-Amz-Credential"].startswith(f"{KEY_ID}/")
-    assert says["X-Amz-Security-Token"] == "session"
-    assert SECRET not in token
-    assert fault_of(token, REGION) == ""
-    assert fault_of(token, "us-west-1")
 
 
 async def test_no_region_or_signer(monkeypatch: pytest.MonkeyPatch) -> None:

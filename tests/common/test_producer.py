@@ -52,41 +52,33 @@ async def numbers_in(settings: KafkaSettings) -> list[int]:
     return [int(record.json) for record in found]
 
 
-@pytest.fixture(params=[(5, 9), (9, 5)], ids=["lower", "higher"])
-def epochs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The epoch of the old producer is lower than that of the young one, or higher; the next one's is another."""
-    drawn = [*request.param, 7]
-    monkeypatch.setattr(module, "randbelow", lambda most: drawn.pop(0))
-
-
-async def what_it_confirms(settings: KafkaSettings, old: Producer) -> None:
-    """The cluster of `old`, which has sent one batch, was replaced. Both it and a new producer have the first number there."""
-    where = TopicPartition(settings.events_topic, 0)
-    async with producing(settings) as young:
-        await send(young, settings, 1)
-        assert there(young._lanes[where].identity)[0] == there(old._lanes[where].identity)[0]
-        await send(young, settings, 2)
-        with pytest.raises(DeliveryError) as caught:
-            await send(old, settings, 3)
-        assert (caught.value.policy, caught.value.in_doubt) == (DeliveryPolicy.RETRY, False)
-        await send(old, settings, 3)
-        await send(young, settings, 4)
-    assert await numbers_in(settings) == [1, 2, 3, 4]
-
-
 @pytest.mark.long
-@pytest.mark.usefixtures("epochs")
-async def test_a_new_cluster_has_what_it_confirms(tmp_path: Path) -> None:
+@pytest.mark.parametrize("epochs", [(5, 9), (9, 5)], ids=["lower", "higher"])
+async def test_a_new_cluster_has_what_it_confirms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: tuple[int, int]
+) -> None:
     """Two producers had one number there, and it took a batch of the second for one of the first: confirmed, and not stored."""
+    drawn = [*epochs, 7]
+    monkeypatch.setattr(module, "randbelow", lambda most: drawn.pop(0))
     with EmbeddedKafka(tmp_path / "first") as first:
         settings = KafkaSettings(bootstrap_servers=first.bootstrap)
+        where = TopicPartition(settings.events_topic, 0)
         await ensure(settings, TOPICS)
         async with producing(settings) as old:
             await send(old, settings, 0)
             first.stop()
             with EmbeddedKafka(tmp_path / "second", first.port, first.controller_port):
                 await ensure(settings, TOPICS)
-                await what_it_confirms(settings, old)
+                async with producing(settings) as young:
+                    await send(young, settings, 1)
+                    assert there(young._lanes[where].identity)[0] == there(old._lanes[where].identity)[0]
+                    await send(young, settings, 2)
+                    with pytest.raises(DeliveryError) as caught:
+                        await send(old, settings, 3)
+                    assert (caught.value.policy, caught.value.in_doubt) == (DeliveryPolicy.RETRY, False)
+                    await send(old, settings, 3)
+                    await send(young, settings, 4)
+                assert await numbers_in(settings) == [1, 2, 3, 4]
 
 
 async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:

@@ -26,18 +26,14 @@ def test_every_service_of_the_repository_is_a_protocol() -> None:
     assert {protocol.name for protocol in installed()} == folders
 
 
-def test_a_protocol_names_its_own_section_only_and_what_is_there() -> None:
+def test_a_protocol_names_its_own_section_only_what_is_there_and_ports_of_its_own() -> None:
+    ports = []
     for protocol in installed():
         assert protocol.settings.model_fields.keys() - ServiceSettings.model_fields.keys() <= {protocol.name}
         assert issubclass(resolve_name(protocol.client), Client)
         assert callable(resolve_name(protocol.again))
-
-
-def test_no_two_protocols_share_a_port_or_a_module() -> None:
-    ports = [port.port for protocol in installed() for port in protocol.listeners]
-    ports += [protocol.ops_port for protocol in installed()]
+        ports += [protocol.ops_port, *(port.port for port in protocol.listeners)]
     assert len(ports) == len(set(ports))
-    assert len({protocol.module for protocol in installed()}) == len(installed())
 
 
 @pytest.fixture

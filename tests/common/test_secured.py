@@ -1,137 +1,30 @@
-"""TLS of our own: halves, ends, memory and time."""
+"""TLS of our own: memory and time. The simulation has its halves and ends."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import ssl
+import itertools
 import tracemalloc
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgpack
 import pytest
 import uvloop
+from headrace_common.connection.tcp import TcpConnection
 from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.listening import listener, secured
-from headrace_common.listening.secured import PIECE, SLICE, SecuredTransport
+from headrace_common.listening.secured import SLICE, SecuredTransport
 
 from tests.common.test_connection import data
 from tests.common.test_making_way import Door
 from tests.contract.certificates import Authority
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import until
 
 LOOP = uvloop.new_event_loop  # as receivers run in
-
-
-class Speaker:
-    """A client whose bytes on the wire are the test's: `take` hears the receiver, `give` gets what is to be sent."""
-
-    def __init__(self, authority: Authority) -> None:
-        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = authority.context().wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
-
-    def shakes(self) -> bool:
-        with contextlib.suppress(ssl.SSLWantReadError):
-            self.tls.do_handshake()
-            return True
-        return False
-
-    def records(self, text: bytes, size: int = 1 << 14) -> bytes:
-        for at in range(0, len(text), size):
-            self.tls.write(text[at : at + size])
-        return self.outgoing.read()
-
-    def ends(self) -> bytes:
-        with contextlib.suppress(ssl.SSLWantReadError):
-            self.tls.unwrap()
-        return self.outgoing.read()
-
-    def hears(self, data: bytes) -> bytes:
-        self.incoming.write(data)
-        found = b""
-        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            while piece := self.tls.read(1 << 16):
-                found += piece
-        return found
-
-
-class Wire(NamedTuple):
-    """A speaker's connection to a door."""
-
-    speaker: Speaker
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    async def hears(self) -> bytes:
-        """All until the receiver's end."""
-        async with asyncio.timeout(PATIENCE):
-            return self.speaker.hears(await self.reader.read())
-
-
-@asynccontextmanager
-async def conversation(tmp_path: Path) -> AsyncIterator[tuple[Door, Wire]]:
-    authority = Authority(tmp_path)
-    door = Door(authority.server(tickets=0))
-    async with door.open() as connect:
-        speaker = Speaker(authority)
-        reader, writer = await connect()
-        while not speaker.shakes():
-            writer.write(speaker.outgoing.read())
-            speaker.incoming.write(await reader.read(1 << 16))
-        writer.write(speaker.outgoing.read())
-        yield door, Wire(speaker, reader, writer)
-        await door.admits(0)
-    door.gave_everything_back()
-
-
-@pytest.mark.parametrize("says", [True, False], ids=["close_notify", "silent"])
-@pytest.mark.parametrize("half", [True, False], ids=["fin", "open"])
-async def test_who_has_finished_sending_still_hears(tmp_path: Path, says: bool, half: bool) -> None:
-    """The event loop's TLS ended such a connection at once, without the acknowledgement."""
-    async with conversation(tmp_path) as (door, wire):
-        wire.writer.write(wire.speaker.records(data("a") + data("b")) + (wire.speaker.ends() if says else b""))
-        if half:
-            wire.writer.write_eof()
-        taken = door.publisher.submitted
-        await until(lambda: len(taken) == 2, "its frames are taken")
-        await asyncio.sleep(0.05)
-        assert len(door.receiver.connections) == 1
-        for published, listener in taken:
-            listener.stored(published.ticket, 1, True)
-        if not (says or half):
-            await asyncio.sleep(0.05)
-            wire.writer.write_eof()
-        unpacker = msgpack.Unpacker()
-        unpacker.feed(await wire.hears())
-        assert [each["ack"] for each in unpacker] == ["a", "b"]
-
-
-async def test_who_sends_on_while_its_connection_is_closed_hears_all(tmp_path: Path) -> None:
-    """At a stop, or for its age. What it sent then met a closed socket, whose reset may overtake the acknowledgement."""
-    async with conversation(tmp_path) as (door, wire):
-        taken = door.publisher.submitted
-        for number, chunk in enumerate("ab", 1):
-            wire.writer.write(wire.speaker.records(data(chunk)))
-            await until(lambda number=number: len(taken) == number, "its frame is taken")
-            if chunk == "b":
-                (connection,) = door.receiver.connections
-                connection.stop()
-            published, listener = taken[-1]
-            listener.stored(published.ticket, 1, True)
-        for _ in range(20):
-            wire.writer.write(wire.speaker.records(data("late", "x" * 10_000)))
-            await asyncio.sleep(0.005)
-        unpacker = msgpack.Unpacker()
-        unpacker.feed(await wire.hears())
-        assert [each["ack"] for each in unpacker] == ["a", "b"]
-        assert len(taken) == 2
-        wire.writer.write_eof()
+RECORD_OF_A_BYTE = 23
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["nothing", "bytes"])
@@ -180,71 +73,59 @@ async def test_a_connection_takes_little_memory(tmp_path: Path) -> None:
     door.gave_everything_back()
 
 
-class Socket(asyncio.Transport):
-    """What the transport of a socket is asked."""
-
-    def __init__(self) -> None:
-        self.written, self.reading, self.closing = b"", True, False
-
-    def write(self, data: bytes) -> None:  # type: ignore[override]
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def close(self) -> None:
-        self.closing = True
-
-
-class Taker(asyncio.Protocol):
-    def __init__(self) -> None:
-        self.taken: list[int] = []
-
-    def data_received(self, data: bytes) -> None:
-        self.taken.append(len(data))
-
-
 async def test_many_small_records_are_decrypted_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One byte to a record: 12 ms for 256 KiB, which were read up to 32 times in one turn of the loop. Each in its turn."""
-    authority, now = Authority(tmp_path), 0.0
+    """One byte to a record: 12 ms for 256 KiB, which were read up to 32 times in one turn of the loop."""
+    now, taken, looks, count = 0.0, list[int](), [0], 1000
 
     def monotonic() -> float:
         nonlocal now
         now += SLICE / 4
         return now
 
-    monkeypatch.setattr(secured, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr("headrace_common.fairness.scheduler.ARRIVAL_TIME", PATIENCE)
-    loop = asyncio.get_running_loop()
+    loop, authority = asyncio.get_running_loop(), Authority(tmp_path)
     clock: Any = SimpleNamespace(time=lambda: now, call_soon=loop.call_soon, call_at=loop.call_at)
-    speaker, own, taker = Speaker(authority), Socket(), Taker()
-    transport = SecuredTransport(authority.server(tickets=0), Scheduler(clock, lambda: now))
-    transport.connection_made(own)
-    while not speaker.shakes():
-        transport.data_received(speaker.outgoing.read())
-        await asyncio.sleep(0)
-        speaker.incoming.write(own.written)
-        own.written = b""
-    transport.data_received(speaker.outgoing.read())
-    await transport.handshake(PATIENCE)
-    transport.begin(taker)
-    while transport.entry is not None:  # noqa: ASYNC110  (it looks for bytes behind the handshake)
-        await asyncio.sleep(0)
-    records = speaker.records(bytes(10_000), 1)
-    transport.data_received(records)
-    assert 0 < sum(taker.taken) < 5 * PIECE / len(records) * 10_000
-    assert not own.reading
-    looks = 0
-    while sum(taker.taken) < 10_000:
-        before, looks = len(taker.taken), looks + 1
-        await asyncio.sleep(0)
-        now += SLICE / 100
-        assert len(taker.taken) - before <= 2
-    assert looks > 4
-    assert own.reading
+    door = Door(authority.server(tickets=0))
+    door.receiver.scheduler = Scheduler(clock, lambda: now)
+    async with door.open():
+        client = await door.blocking(authority)
+        await until(lambda: door.receiver.connections, "it is there")
+        monkeypatch.setattr(secured, "PIECE", 20 * RECORD_OF_A_BYTE)
+        monkeypatch.setattr(secured, "time", SimpleNamespace(monotonic=monotonic))
+        monkeypatch.setattr(TcpConnection, "data_received", lambda _, data: taken.append(len(data)))
+        for _ in range(count):  # while the loop does not turn
+            client.send(b"x")
+        while sum(taken) < count:
+            await asyncio.sleep(0)
+            now += SLICE / 100
+            looks.append(len(taken))
+        assert max(taken) <= 5 * 20
+        assert max(after - before for before, after in itertools.pairwise(looks)) <= 2
+        client.close()
+        await door.admits(0)
+
+
+async def test_who_ends_while_it_is_not_read_loses_nothing(tmp_path: Path) -> None:
+    """While the budget was used up, uvloop took what came by TLS into a buffer, and threw that away at the client's end."""
+    authority = Authority(tmp_path)
+    sizes = {"frame_bytes": 8 << 10, "inflated_bytes": 8 << 10, "connection_budget": 64 << 10}
+    door = Door(authority.server(tickets=0), **sizes, process_budget=128 << 10)
+    taken, sent = door.publisher.submitted, 0
+    async with door.open():
+        client = await door.blocking(authority)
+        await until(lambda: door.receiver.connections, "it is there")
+        (connection,) = door.receiver.connections
+        while connection.reading:  # type: ignore[attr-defined]
+            client.sendall(data(None, "x" * 4000))
+            sent += 1
+            await until(lambda: len(taken) == sent, "it is taken")  # noqa: B023  (called at once)
+        for _ in range(5):
+            client.sendall(data(None, "x" * 4000))
+        client.close()
+        await asyncio.sleep(0.1)  # all of it comes, and its end
+        assert len(taken) == sent
+        for stored in range(sent + 5):
+            await until(lambda: len(taken) > stored, "the next one is taken")  # noqa: B023
+            published, listener = taken[stored]
+            listener.stored(published.ticket, 1, True)
+        await until(lambda: not door.receiver.connections, "it has left")
+    door.gave_everything_back()

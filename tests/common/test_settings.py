@@ -16,7 +16,7 @@ from headrace_common.operations.settings import (
     load,
     own_environment,
 )
-from headrace_common.operations.variables import SECTIONS, each_setting, named_protocols, refuse_near, variable
+from headrace_common.operations.variables import each_setting, refuse_near, variable
 from headrace_forward.settings import ForwardSettings
 from headrace_lake.configuration.settings import LakeProcessSettings
 
@@ -28,12 +28,6 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """No variables of ours but those that a test sets."""
     for name in own_environment():
         monkeypatch.delenv(name)
-
-
-def test_every_setting_has_a_description_and_a_section_that_is_known() -> None:
-    for section, name, info in each_setting(ForwardSettings) + each_setting(TopicsProcessSettings):
-        assert info.description, (section, name)
-        assert section in {*SECTIONS, *named_protocols()}
 
 
 def test_the_environment_sets_in_any_case_and_every_problem_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,16 +44,6 @@ def context(files: tuple[Path, Path], **settings: Any) -> ssl.SSLContext:
     return client_tls(given, ReceiverMetrics()).current()
 
 
-def test_a_file_that_goes_while_it_is_read_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What replaces it looked at it once more, after the pair was loaded: a client was refused, and the pair not used."""
-
-    def gone(path: str) -> dict[str, Any]:
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr(ssl._ssl, "_test_decode_cert", gone)  # type: ignore[attr-defined]
-    assert context(Authority(tmp_path).issue("server", "server"))
-
-
 def test_the_lowest_version(tmp_path: Path) -> None:
     files = Authority(tmp_path).issue("server", "server")
     assert context(files).minimum_version is ssl.TLSVersion.TLSv1_2
