@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -56,32 +54,6 @@ async def _configure(kafka: KafkaSettings, topic: str, configuration: dict[str, 
             return configuration.items() <= has.items()
 
         await until(there, f"{topic} is altered")
-
-
-@asynccontextmanager
-async def throttled(kafka: KafkaSettings, bytes_per_second: float) -> AsyncIterator[None]:
-    """Every user has this quota for what he produces, and no other client of the broker produces meanwhile."""
-    await _quota(kafka, bytes_per_second)
-    try:
-        yield
-    finally:
-        await _quota(kafka, None)
-
-
-async def _quota(kafka: KafkaSettings, bytes_per_second: float | None) -> None:
-    """Sends an AlterClientQuotas request of version 0, which aiokafka has not; None removes the quota."""
-    default_user = struct.pack(">ih4shi", 1, 4, b"user", -1, 1)
-    operation = struct.pack(">h18sd?", 18, b"producer_byte_rate", bytes_per_second or 0, bytes_per_second is None)
-    body = struct.pack(">hhih", 49, 0, 1, -1) + struct.pack(">i", 1) + default_user + operation + b"\0"
-    host, _, port = kafka.bootstrap_servers.partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(struct.pack(">i", len(body)) + body)
-    answer = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
-    writer.close()
-    (error,) = struct.unpack_from(
-        ">h", answer, 12
-    )  # behind the correlation id, the throttle time and the number of entries
-    assert error == 0, answer
 
 
 @asynccontextmanager

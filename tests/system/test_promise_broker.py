@@ -16,7 +16,7 @@ import msgpack
 import orjson
 import pytest
 from headrace_common.operations.settings import KIB, MIB, KafkaSettings
-from headrace_common.publishing.publisher import QUIET_TIME, STUCK_TIME
+from headrace_common.publishing.publisher import STUCK_TIME
 from headrace_common.record.encoding import decode
 from headrace_forward.client import ForwardClient
 
@@ -26,7 +26,7 @@ from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, quarantined, reassembled
 from tests.contract.waiting import PATIENCE, until
-from tests.system.cluster import altered, throttled, write_denied
+from tests.system.cluster import altered, write_denied
 from tests.system.conftest import Broker
 from tests.system.memory import INTERVAL, Memory
 from tests.system.proxy import Proxy
@@ -103,26 +103,6 @@ async def test_events_may_not_be_written(topics: KafkaSettings, start: Receivers
     assert await receiver.metric("frames_abandoned_total") == 1
     assert await events(topics, frame[0]["mark"]) == []
     assert await quarantined(topics, frame[0]["mark"]) == []
-
-
-@pytest.mark.long
-async def test_a_quota_is_used_up(topics: KafkaSettings, start: Receivers) -> None:
-    """Frames waited, and the reason was "no answer"."""
-    receiver = await start(kafka={"request_timeout": 1.5 * QUIET_TIME})
-    async with connected(receiver) as (client,):
-        sent = []
-        async with throttled(topics, 10):
-
-            async def is_throttled() -> bool:
-                sent.append(await client.send(values(1, noise=noise(4 * KIB))))
-                return await receiver.metric("kafka_throttled_seconds_total") > 2 * QUIET_TIME
-
-            await until(is_throttled, "the quota is heeded")
-            sent.append(await client.send(values(1)))
-            await until(lambda: receiver.lines("kafka stores nothing"), "the silence is told")
-        for number in sent:
-            await client.receives(number)
-    assert [line["problem"] for line in receiver.lines("kafka stores nothing")] == ["a quota of Kafka's is used up"]
 
 
 async def test_quarantine_may_not_be_written(topics: KafkaSettings, start: Receivers) -> None:

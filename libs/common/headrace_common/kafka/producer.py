@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import randbelow
 from typing import Any, Final, NamedTuple, Protocol
@@ -126,10 +126,8 @@ class Producer:
     Batches that wait for the same broker share a request; one request to a broker is under way at a time.
     """
 
-    def __init__(self, settings: KafkaSettings, throttled: Callable[[float], None] = lambda seconds: None) -> None:
-        """`throttled` learns for how many seconds a broker will read no request, because a quota is used up (KIP-219)."""
+    def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._throttled = throttled
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
         self._client: Any = None
@@ -137,8 +135,8 @@ class Producer:
         self._waiting: defaultdict[int, deque[_Waiting]] = defaultdict(deque)
         self._carriers: dict[int, asyncio.Task[None]] = {}
         self._answered: dict[int, asyncio.Future[None]] = {}
-        self._throttled_until = 0.0
-        self._trouble = "no answer"
+        self.trouble = "no answer"
+        """Why Kafka stores nothing, as far as known."""
 
     async def open(self, topics: Sequence[str]) -> None:
         """Connects to Kafka, and learns the leaders of these topics, within KAFKA__REQUEST_TIMEOUT. Raises `DeliveryError` if
@@ -184,10 +182,6 @@ class Producer:
         lane = self._lanes[where]
         lane.identity, lane.sequence, lane.adopted = (producer_id, epoch), 0, True
 
-    def silence(self) -> str:
-        """Returns why Kafka stores nothing, as far as known."""
-        return "a quota of Kafka's is used up" if self._clock() < self._throttled_until else self._trouble
-
     async def store(self, where: TopicPartition, batch: Sealed, deadline: float) -> Place:
         """Returns when Kafka has stored the batch. Waits for batches of the partition that came before.
 
@@ -207,14 +201,14 @@ class Producer:
                     data = data or batch.stamped(*identity, lane.sequence)
                     place = await self._send(where, data)
                 except Exception as error:
-                    self._trouble = explain(error)
+                    self.trouble = explain(error)
                     in_doubt |= bool(data) and not isinstance(error, NOT_STORED)
                     is_late, is_lost = self._clock() >= deadline, isinstance(error, LOST_US)
                     policy = policy_of(error)
                     if policy is not DeliveryPolicy.RETRY or is_late or is_lost:
                         if not (in_doubt or is_lost):
                             lane.identity = identity
-                        raise DeliveryError(self._trouble, policy, in_doubt=in_doubt) from error
+                        raise DeliveryError(self.trouble, policy, in_doubt=in_doubt) from error
                     await asyncio.wait(
                         {self._client.force_metadata_update()}, timeout=LOOK_TIME
                     )  # leaders may have moved
@@ -280,9 +274,6 @@ class Producer:
             topics[where.topic].append((where.partition, data))
         patience = int(self._settings.request_timeout * 1000)
         answer = await self._client.send(node, ProduceRequest(None, -1, patience, list(topics.items())))
-        if seconds := answer.throttle_time_ms / 1000:
-            self._throttled(seconds)
-            self._throttled_until = max(self._throttled_until, self._clock() + seconds)
         for topic, partitions in answer.topics:
             for partition, code, offset, time_ms, *_ in partitions:
                 _, place = taken[TopicPartition(topic, partition)]

@@ -216,10 +216,6 @@ class ReceiverMetrics(Catalogue):
             ACK_BUCKETS,
         )
         self.batches = self.loop_counter("batches", "Batches that Kafka stored.")
-        self.kafka_throttled = self.loop_counter(
-            "kafka_throttled_seconds",
-            "Time for which brokers held requests back, because a quota of Kafka's is used up.",
-        )
         self.loop_stall_seconds = self.gauge(
             "loop_stall_seconds", "Longest time in the last minute for which the event loop was blocked."
         )

@@ -35,12 +35,6 @@ REFUSED_TIME: Final = 30.0
 MOST_PAUSE: Final = 5.0
 """Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
 
-CHOICE: Final = 32
-"""Partitions that are looked at for a new connection: a topic may have thousands, and as many connections may come at once."""
-
-OVERDUE_TIME: Final = 5.0
-"""Seconds: a partition whose oldest frame has waited longer gets no new connections while another one is better."""
-
 
 class Publisher:
     """The pumps of all partitions. Make it inside a running event loop."""
@@ -61,7 +55,7 @@ class Publisher:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._topics = Topics(settings, metrics, log)
-        self._producer = Producer(settings, lambda seconds: metrics.kafka_throttled.inc(seconds))
+        self._producer = Producer(settings)
         self._delivery = Delivery(self._producer, self._topics, metrics)
         self._problem: str | None = "Kafka has not answered yet"  # until it has answered
         self._pumps: list[Pump] = []
@@ -140,22 +134,12 @@ class Publisher:
         """Returns why Kafka stores nothing."""
         failures = [pump.failure for pump in self._pumps if pump.failure is not None]
         refused = [str(failure) for failure in failures if failure.policy is DeliveryPolicy.REFUSED]
-        return refused[0] if refused else self._producer.silence()
+        return refused[0] if refused else self._producer.trouble
 
     def choose(self) -> Pump:
-        """Returns the pump of a new connection's partition: of the next `CHOICE` in turn the first that has a leader, as far as
-        known, and nothing overdue; the first of all if there is none.
-        """
+        """Returns the pump of a new connection's partition: each has its turn."""
         self._rotation += 1
-        late = self._loop.time() - OVERDUE_TIME
-        near = [
-            self._pumps[(self._rotation + turn) % len(self._pumps)] for turn in range(min(CHOICE, len(self._pumps)))
-        ]
-        for pump in near:
-            oldest = pump.oldest()
-            if self._producer.leader(pump.where) is not None and (oldest is None or oldest > late):
-                return pump
-        return near[0]
+        return self._pumps[self._rotation % len(self._pumps)]
 
     def of(self, ordering_key: bytes) -> Pump:
         """Returns the pump of the partition that an ordering key names."""

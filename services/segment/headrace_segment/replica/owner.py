@@ -201,7 +201,7 @@ class Owner(Backend, OwnParts):
 
     async def _own(self) -> None:
         """Claims the log, and serves it until that fails."""
-        producer = Producer(self._kafka, self._runtime.metrics.kafka_throttled.inc)
+        producer = Producer(self._kafka)
         await producer.open((self._where.topic,))
         try:
             last = self.fold.claim
