@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
-from headrace_common.connection.driver import READ_AHEAD, RECHECK, Driver
+from headrace_common.connection.driver import READ_AHEAD, Driver
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, TOLD, Scheduler
@@ -170,14 +170,6 @@ STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
         FRAME, [data(), "stored", 7200.0, MUCH_OF_IT[:-1], 5.0, "open", MUCH_OF_IT[-1:], "stored", "hears m", "open"],
     ),
     "no time passes while it is not read": (FRAME, [HALF, 5.0, "deaf", 40.0, "open", "reads", 4.9, "open", 0.7, "ended"]),
-    # After a pause of the whole process what has come is heard first: the system's buffers hold only a part of it.
-    "half a frame goes on after a pause": (
-        FRAME, [HALF, "pause", REST[:4], "open", REST[4:], "stored", "hears h", HALF, "pause", RECHECK, "ended"],
-    ),
-    "a stop and a pause": ({}, [data(None), "stored", "stop", "pause", "open", data("b"), RECHECK, "stored", "hears b"]),
-    "deaf, and a pause": (
-        {}, [data(), "stored", "deaf", "pause", "open", "reads", data("b"), RECHECK, "stored", "hears b"],
-    ),
     # Behind its first heartbeat a client may send what it will never send again.
     "age waits until it is known who asks": (
         {"connection_age": 60}, [100.0, EMPTY, "open", data(None), "stored", 100.0, "open"],
@@ -218,8 +210,6 @@ async def test_when_it_ends(name: str) -> None:
             connection.data_received(step)
         elif isinstance(step, float):
             await made.advance(step)
-        elif step == "pause":
-            made.loop.work(2 * WRITE_TIME)
         elif step in ("A", "B"):
             connection, transport = clients[step] = clients.get(step) or await made.connect()
         elif step in ("read", "not read"):

@@ -356,11 +356,6 @@ def fates(*history: Step, answered: float = 1.0) -> list[str]:
     return [frame.fate for frame, _ in slowly(lambda loop: play(loop, *history, answered=answered)).frames]
 
 
-def test_an_answer_that_came_while_the_process_stood_still_is_heard_before_a_deadline() -> None:
-    assert fates(Say("late answer"), Send("e"), Wait(0.3), Wait(60, still=True), answered=100) == ["stored"]
-    assert fates(Say("NotLeaderForPartitionError", 1000), Send("e"), Wait(9)) == ["abandoned"]
-
-
 @pytest.mark.parametrize("answer", ["TopicAuthorizationFailedError", "InvalidTimestampError"])
 @pytest.mark.parametrize(
     ("topic", "expected"),

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Final
 
 from headrace_common.session.interface import Ticket
 
 from headrace_segment.store.records import Block, Numbering
-
-OVERHEAD: Final = 512
-"""Bytes that a question costs beyond its data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +16,6 @@ class SegmentQuestion:
 
     ticket: Ticket
     segment: str
-    size: ClassVar[int] = OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +38,6 @@ class AppendBlock:
     segment: str
     block: Block
 
-    @property
-    def size(self) -> int:
-        """Bytes that it holds."""
-        return len(self.block.data) + OVERHEAD
-
 
 @dataclass(frozen=True, slots=True)
 class ReadBytes(SegmentQuestion):
@@ -65,7 +55,6 @@ class RepliesLeft:
     """Reports that the reply with the bytes of a segment has left for the client. Answered at once."""
 
     ticket: Ticket
-    size: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,8 @@ AGE         OPEN, reading, between        LIMITS__CONNECTION_AGE, with jitter, a
 
 A silent peer costs a place until a newcomer needs it: a connection may make way (`headrace_common.connection.places`).
 
-FRAME_TIME does not run while this process does not read (`Lifetime.shift`). After a pause of the whole process, each
-limit is checked once more. AGE never applies to a peer that has sent something without asking for an acknowledgement, nor while
-that is unknown.
+FRAME_TIME does not run while this process does not read (`Lifetime.shift`). AGE never applies to a peer that has sent something
+without asking for an acknowledgement, nor while that is unknown.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.fairness.budget import FEW, Reader
 from headrace_common.fairness.scheduler import Account, Lane, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
-from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Caller, Peer, Session, Ticket
 
@@ -62,7 +61,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         self._pump = receiver.publisher.choose()
         self.under_way: dict[Ticket, tuple[int, bool, float]] = {}
         """Of each frame that is neither stored nor abandoned: its bytes, whether it asked to be told, when it arrived."""
-        self._questions: dict[Ticket, int] = {}  # with the bytes of each
+        self._unanswered = 0  # questions
         self._input_over = False
         self._retained_bytes = 0  # of a frame that stays incomplete
         self._waiting_bytes = 0  # of requests that wait in the session
@@ -79,14 +78,11 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         self.partial_bytes = self.pending = 0
         self.turn = receiver.budget.turn
         self.has_stored = self.is_broken = self._asking = False
-        self._progress = False  # its input has led to a question since it was looked at last
         self.life = Lifetime(self._loop.time(), receiver.limits.frame_time, receiver.age())
         self.unparsed = 0
         """Bytes of `unseen`, as the budgets count them."""
         self.place: Place | None = None
         """Its place among the connections of the service."""
-        self.is_late = False
-        """The timer of its deadlines has fired after the process stood still."""
         self._fires_at = inf  # when that timer is set; -inf: never again
         self._timer: asyncio.TimerHandle | None = None
 
@@ -119,7 +115,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
     @property
     def outstanding(self) -> int:
         """Pending frames and unanswered questions; not 0 while questions are handed out."""
-        return len(self.under_way) + (len(self._questions) or self._asking)
+        return len(self.under_way) + (self._unanswered or self._asking)
 
     # From the session
 
@@ -128,9 +124,8 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         receiver, before = self._receiver, len(self.under_way)
         self.hand_on(received)
         self.status = self.session.status()
-        progress = self._progress or len(self.under_way) > before
-        if self.asks:  # a complete request that waits is no part of a frame that is long in coming
-            progress, self._progress = progress or self.status.waiting_bytes > self._waiting_bytes, False
+        # A complete request is no part of a frame that is long in coming.
+        progress = len(self.under_way) > before or self.status.waiting_bytes > self._waiting_bytes
         if not self._input_over:
             partial = self.status.partial_bytes + self.unparsed
             if partial and (progress or not self.partial_bytes):
@@ -138,7 +133,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
                 receiver.budget.restart(self)
             self.hold(partial)
         if self.asks:
-            self._charge_waiting(self.status.waiting_bytes)
             self.ask()
 
     def hand_on(self, received: float) -> bool:
@@ -154,21 +148,16 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         return may_read
 
     def ask(self) -> None:
-        """Hands the session's new questions to the service."""
+        """Hands the session's new questions to the service, and counts the bytes of its requests."""
         if not self.asks or self._asking:  # asking: an answer that came at once has led to more, which have their turn
             return
         self._asking = True
         try:
             while (question := next(self.session.questions(), None)) is not None:
-                self._progress = self._progress or question.size > 0
-                self._questions[question.ticket] = question.size
-                self._receiver.budget.charge(self, question.size)
+                self._unanswered += 1
                 self._receiver.backend.ask(question, self)
         finally:
             self._asking = False
-
-    def spoke(self) -> None:
-        """Learns that replies of a session that asks have left. Frees the bytes that they held of waiting requests."""
         self._charge_waiting(self.session.status().waiting_bytes)
 
     def _charge_waiting(self, waiting: int) -> None:
@@ -248,7 +237,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
 
     @override
     def answered(self, ticket: Ticket, answer: object) -> None:
-        self._receiver.budget.release(self, self._questions.pop(ticket))
+        self._unanswered -= 1
         if self.session is not self._closed:
             self.guard(lambda: self.take(lambda: self.session.answered(ticket, answer)))
             self.guard(self.speak)
@@ -277,7 +266,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
 
     def _fired(self) -> None:
         now = self._loop.time()
-        self.is_late, self._fires_at = stood_still(now, self._fires_at), inf
+        self._fires_at = inf
         self.expire(now)
         at = self.due()
         self._set_timer(at if at > now else now + RECHECK)

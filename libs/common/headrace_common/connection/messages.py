@@ -20,8 +20,8 @@ from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
 STALL: Final = 1.0
-"""Seconds without a stored frame, while frames wait, after which a socket is read on, up to the budgets: no client is served
-then, and those that get no answer drop what is not read."""
+"""Seconds that the oldest frame has waited after which a socket is read on, up to the budgets: Kafka hardly stores then, and
+clients that get no answer drop what is not read."""
 
 
 class MessageSocket(ABC):
@@ -52,8 +52,6 @@ class MessageConnection(Driver[MessageSession]):
         self._reading = True
         self._why: str | None = None  # why it closes, once it does
         self._most = most
-        self._frames = 0  # when `speak` was called last
-        self._stored_at = -inf  # when Kafka had stored some, or the first of those that wait had come
         self._ahead = False  # it is not read, because of `most`
         self.closed = asyncio.Event()
         """The connection has ended, by request or by a bug of ours in its session."""
@@ -126,12 +124,15 @@ class MessageConnection(Driver[MessageSession]):
 
     def _is_ahead(self) -> bool:
         full = bool(self.unseen) or self.pending >= self._most
-        return full and self._loop.time() < self._stored_at + STALL
+        return full and self._loop.time() < self._stalls_at()
+
+    def _stalls_at(self) -> float:
+        for _, _, arrived in self.under_way.values():
+            return arrived + STALL
+        return inf
 
     @override
     def speak(self) -> None:
-        if self._most < inf:
-            self._look_at_progress()
         while (reply := self.session.outgoing()) is not None:
             self._socket.send(reply)
         if self._input_over and not self.outstanding:
@@ -141,15 +142,10 @@ class MessageConnection(Driver[MessageSession]):
             if self._ahead:
                 self.pace()
 
-    def _look_at_progress(self) -> None:
-        if len(self.under_way) < self._frames or not self._frames:
-            self._stored_at = self._loop.time()
-        self._frames = len(self.under_way)
-
     @override
     def due(self) -> float:
         due = self.session.deadline()
-        return min(inf if due is None else due, self._stored_at + STALL if self._ahead else inf)
+        return min(inf if due is None else due, self._stalls_at() if self._ahead else inf)
 
     @override
     def expire(self, now: float) -> None:

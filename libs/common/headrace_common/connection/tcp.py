@@ -258,8 +258,6 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         if data:
             self._next = b""
             self._transport.write(data)
-            if self.asks:
-                self.spoke()
             outstanding = self.under_way or (self.asks and self.outstanding)
             if not outstanding and phase == OPEN:
                 self._next = self.session.outgoing()
@@ -348,8 +346,8 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
             self.tick(now)
             self.guard(self._flush)
             limit = self._passed(now)
-        if limit is None or self.is_late:
-            return  # received bytes are parsed first, then the limits are checked again
+        if limit is None:
+            return
         if limit is Limit.UNREAD:
             self._receiver.log.warning("peer does not read", peer=self.peer.address, frames=len(self.under_way))
             self.close(limit.value, End.AT_ONCE)

@@ -1,4 +1,4 @@
-"""A process: its tasks, the signals that stop it, the name of its machine, and whether it stood still."""
+"""A process: its tasks, the signals that stop it, and the name of its machine."""
 
 from __future__ import annotations
 
@@ -7,18 +7,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Final
-
-LATE: Final = 2.0
-"""Seconds by which a timer is late if the process stood still."""
-
-
-def stood_still(now: float, due: float) -> bool:
-    """Returns whether a timer that was due at `due` comes at `now`, `LATE` seconds late or more, because the process stood still
-    (SIGSTOP, a machine that was moved). Input from that time is not read yet: check again before anything is cut, abandoned or
-    given up.
-    """
-    return now >= due + LATE
 
 
 class Tasks:

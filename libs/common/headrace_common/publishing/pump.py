@@ -23,7 +23,6 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.operations.tasks import stood_still
 from headrace_common.publishing.batch import Batch, Cycle
 from headrace_common.publishing.delivery import OVERDUE, Delivery
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, InFlightFrame
@@ -304,15 +303,10 @@ class Pump:
 
 
 async def abandon_overdue(pumps: Sequence[Pump]) -> None:
-    """Abandons the frames whose deadline has passed, for as long as it runs. If the process stood still, what came meanwhile is
-    heard first.
-    """
-    clock, late = asyncio.get_running_loop().time, False
+    """Abandons the frames whose deadline has passed, for as long as it runs."""
     while True:
-        due = clock() + LOOK
         await asyncio.sleep(LOOK)
-        late = stood_still(clock(), due) and not late
-        for pump in () if late else [*pumps]:
+        for pump in pumps:
             await pump.expire()
 
 

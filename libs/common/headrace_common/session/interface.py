@@ -108,12 +108,6 @@ class Question(Protocol):
     def ticket(self) -> Ticket:
         """Comes back to the session with the answer."""
 
-    @property
-    def size(self) -> int:
-        """Bytes that it holds. They count towards the budgets until it is answered. 0: it is no request of the peer's, and for
-        LIMITS__FRAME_TIME no progress of its input.
-        """
-
 
 class Caller(ABC):
     """A connection, as its service sees it. No method blocks or raises, not even after the connection has ended."""
@@ -122,7 +116,7 @@ class Caller(ABC):
 
     @abstractmethod
     def answered(self, ticket: Ticket, answer: object) -> None:
-        """Answers a question; call it once for each. The question's bytes leave the budgets now."""
+        """Answers a question; call it once for each."""
 
     @abstractmethod
     def end(self, why: str) -> None:
@@ -141,7 +135,7 @@ class Backend:
         raise AssertionError(f"no backend answers {question!r}")
 
     def ended(self, caller: Caller) -> None:
-        """Learns that the conversation has ended. Must answer its open questions, or the budgets never get their bytes back."""
+        """Learns that the conversation has ended. Must answer its open questions."""
 
 
 NO_BACKEND: Final = Backend()
@@ -158,8 +152,8 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     """Bytes that it holds of frames that are not handed out yet."""
 
     waiting_bytes: int = 0
-    """Bytes of complete requests that wait for the answers to those before them. They count towards the budgets, but no time
-    limit of the peer runs on them: this process is slow, not the peer."""
+    """Bytes of complete requests that have no answer yet and are no frames, and of those answers. They count towards the budgets,
+    but no time limit of the peer runs on them: this process is slow, not the peer."""
 
     busy: bool = False
     """It holds input that it has not parsed. Feed it empty input in a later slice, as the budgets allow."""

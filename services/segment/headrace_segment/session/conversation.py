@@ -199,7 +199,6 @@ class SegmentSession(ByteSession):
             if writer is not None and writer.pending and (not writer.is_open or isinstance(asked, ask.OpenSession)):
                 return
             self._waiting.popleft()
-            self._waiting_bytes -= request.cost
             if isinstance(asked, Block):
                 self._append(request, asked, writer)
             else:
@@ -223,6 +222,7 @@ class SegmentSession(ByteSession):
         self._release()
 
     def _append(self, request: Request, block: Block, writer: Writer | None) -> None:
+        self._waiting_bytes -= request.cost
         if writer is None or not writer.is_open:
             raise ProtocolError("a block of a writer that is not set up")
         if block.before is None:
@@ -261,6 +261,7 @@ class SegmentSession(ByteSession):
             return
         request, question = self._frames.pop(ticket)
         if not self._abandoned:
+            self._waiting_bytes += request.cost
             request.question = question
             self._release()
 
@@ -275,6 +276,7 @@ class SegmentSession(ByteSession):
         request = self._asked.pop(ticket, None)
         if request is None:  # `RepliesLeft`
             return
+        self._waiting_bytes -= request.cost
         if isinstance(request.question, ask.ReadBytes):
             self._reads -= 1
         if isinstance(answer, ask.OutcomeUnknown):  # the service ends the conversation: nothing more is handed out
@@ -286,8 +288,8 @@ class SegmentSession(ByteSession):
             self._hear(request, answer)
             self._go_on()
         except ProtocolError:  # those of the answers behind it mostly say the same
+            self._waiting_bytes -= sum(request.cost for request in self._waiting)
             self._waiting.clear()
-            self._waiting_bytes = 0
             if not self._ending:
                 self._ending = True
                 raise
