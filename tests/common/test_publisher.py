@@ -12,8 +12,7 @@ from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.in_flight import InFlightFrame
-from headrace_common.publishing.partitions import CACHED_KEY, partition_of
-from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK_TIME
+from headrace_common.publishing.publisher import CACHED_KEY, QUIET_TIME, REFUSED_TIME, STUCK_TIME, partition_of
 from hypothesis import given
 from hypothesis import strategies as st
 

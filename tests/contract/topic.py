@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.producer import Producer, Sealed
+from headrace_common.kafka.producer import Producer
+from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS, REQUIRED_HEADERS
 from headrace_common.topics import ensure
@@ -52,7 +53,7 @@ class Stored:
         return json.loads(self.value)
 
 
-async def produce(kafka: KafkaSettings, where: TopicPartition, batch: Sealed) -> None:
+async def produce(kafka: KafkaSettings, where: TopicPartition, batch: BatchBuilder) -> None:
     """Stores a batch."""
     producer = Producer(kafka)
     await producer.open((where.topic,))

@@ -20,9 +20,9 @@ class WatchedScheduler(Scheduler):
         self._passed_over = 0
         self._is_long = False
 
-    def charge(self, account: Account, *, done: bool) -> None:
+    def charge(self, account: Account) -> None:
         self._is_long = True
-        super().charge(account, done=done)
+        super().charge(account)
 
     def _serve(self) -> None:
         before, self._is_long = self._first_small(), False

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from headrace_common.kafka.plan import TopicPlan
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings, TopicSettings
@@ -31,6 +30,18 @@ _NAME: Final = re.compile("[a-z][a-z0-9]*", re.ASCII)
 """It is part of variables, types of CloudEvents and names in Kubernetes."""
 
 _TAKEN: Final = (*SECTIONS, "live")
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """How `headrace_common.topics` makes a topic. `configuration` leaves out what depends on the replicas. `setting`: the
+    variable that names it, without prefix.
+    """
+
+    setting: str
+    name: str
+    partitions: int
+    configuration: Mapping[str, str]
 
 
 @dataclass(frozen=True)

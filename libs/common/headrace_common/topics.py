@@ -15,11 +15,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 
 from headrace_common.kafka.client import NEEDED, NEEDED_WITHOUT_KEYS, check, client_arguments, explain
-from headrace_common.kafka.plan import TopicPlan
 from headrace_common.operations import log
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, TopicSettings, TopicsProcessSettings, parse_arguments
-from headrace_common.protocol import installed
+from headrace_common.protocol import TopicPlan, installed
 
 BOUND: Final = 60.0
 """Seconds within which brokers must answer and new partitions must have a leader."""

@@ -10,8 +10,8 @@ from headrace_segment.metrics import SegmentMetrics
 from headrace_segment.settings import PORT, SegmentSettings
 
 if TYPE_CHECKING:
-    from headrace_common.kafka.plan import TopicPlan
     from headrace_common.operations.settings import KafkaSettings, TopicSettings
+    from headrace_common.protocol import TopicPlan
     from headrace_common.service.parts import Parts, Runtime
     from headrace_common.session.interface import ByteSession, Peer
 

@@ -289,7 +289,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         scheduler = self._receiver.scheduler
         self.digest()
         if scheduler.lane is Lane.LONG:  # whatever `lane` says now: more bytes may have come since it asked
-            scheduler.charge(self.account, done=True)
+            scheduler.charge(self.account)
 
     def hold(self, partial_bytes: int) -> None:
         """Counts the `partial_bytes` that session and transport hold of frames that are not handed out yet."""

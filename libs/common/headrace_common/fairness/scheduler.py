@@ -12,7 +12,7 @@ LONG     many bytes to parse, other frames of a partition        whose connectio
 =======  ======================================================  ======================================================
 
 A connection that asks starts near the level of the active connections (as in start-time fair queueing), whatever it has used: at
-most `QUANTUM` below it, so none accumulates credit, and at most `DEBT` above, where new ones begin. A clock also measures a cold
+most `CREDIT` below it, so none accumulates credit, and at most `DEBT` above, where new ones begin. A clock also measures a cold
 path or the garbage collector, and the rest of such a charge is forgotten.
 """
 
@@ -31,11 +31,10 @@ from typing import Final
 TIME_SLICE: Final = 0.002
 """Length of a slice in seconds. Short work of several workers shares one slice."""
 
-QUANTUM: Final = 0.010
-"""CPU seconds that a connection works before another of the same use comes first. Ordinary frames finish within it. If two
-frames of the same age alternated slices, both would finish only when the later one does."""
+CREDIT: Final = 0.010
+"""CPU seconds below the active connections at which one begins that has used less."""
 
-DEBT: Final = QUANTUM / 2
+DEBT: Final = CREDIT / 2
 """CPU seconds above the active connections at which one begins, at most."""
 
 REST: Final = 4
@@ -50,7 +49,7 @@ LONG_REST: Final = 1 / 8
 
 MOST_REST: Final = 0.010
 
-ARRIVAL_TIME: Final = QUANTUM / 2
+ARRIVAL_TIME: Final = CREDIT / 2
 """Seconds of one turn of the loop for work that needs no slice: bytes that are parsed as they arrive, reports to clients. Each is
 short, but thousands of sockets may be ready at once. What has no time left waits for a slice, or for a later turn."""
 
@@ -67,16 +66,12 @@ class Lane(IntEnum):
 
 
 class Account:
-    """CPU seconds that a connection's long work has taken: `used` without those of its quantum, `spent`. `place`: its order
-    among those that have used as much. A new one has used more than all others.
-    """
+    """CPU seconds that a connection's long work has taken. A new one has used more than all others."""
 
-    __slots__ = ("place", "spent", "used")
+    __slots__ = ("used",)
 
     def __init__(self, used: float = math.inf) -> None:
         self.used = used
-        self.spent = 0.0
-        self.place = 0
 
 
 class Worker(ABC):
@@ -94,12 +89,8 @@ class Worker(ABC):
         """Works until the time `until` (of the loop) or for one short piece. A worker of the long lane charges its account."""
 
 
-Rank = tuple[float, int]
-Entry = tuple[float, int, int, Worker]
-"""A worker that waits: its rank, in the long lane that of its account, and a number of its own."""
-
-FIRST_COME: Final = (-1.0, 0)
-"""The rank of all workers in the other lanes."""
+Entry = tuple[float, int, Worker]
+"""A worker that waits: in the long lane what its connection has used, else 0; and a number of its own."""
 
 
 class Scheduler:
@@ -132,7 +123,7 @@ class Scheduler:
     def ask(self, worker: Worker) -> None:
         """Queues `worker`; if it waits already, it keeps its place unless it comes sooner now. Its `work` is called later."""
         lane = worker.lane
-        entry = (*(self.rank(worker.account) if lane is Lane.LONG else FIRST_COME), next(self._numbers), worker)
+        entry = (self.rank(worker.account) if lane is Lane.LONG else 0.0, next(self._numbers), worker)
         if worker.entry is None or entry < worker.entry:
             worker.entry = entry
             heapq.heappush(self._lines[lane], entry)
@@ -197,25 +188,20 @@ class Scheduler:
 
     # The use of connections
 
-    def rank(self, account: Account) -> Rank:
-        """Returns by what a connection is compared that has long work. It keeps its rank for its quantum. Before that, what it
-        has used comes near to what active ones have. Otherwise one that connects again for each frame would always come first,
-        and so would a crowd that waited for a partition in which Kafka stored nothing.
+    def rank(self, account: Account) -> float:
+        """Returns by what a connection is compared that has long work: what it has used, near to what active ones have.
+        Otherwise one that connects again for each frame would always come first, and so would a crowd that waited for a
+        partition in which Kafka stored nothing.
         """
-        if not account.spent:
-            account.used = min(max(account.used, self._floor - QUANTUM), self._floor + DEBT)
-            account.place = next(self._numbers)
-        return account.used, account.place
+        account.used = min(max(account.used, self._floor - CREDIT), self._floor + DEBT)
+        return account.used
 
-    def charge(self, account: Account, *, done: bool) -> None:
-        """Charges `account` for the present work since it began. Its quantum ends if it is used up or the work is `done`."""
+    def charge(self, account: Account) -> None:
+        """Charges `account` for the present work since it began."""
         self._floor = max(self._floor, account.used)
         now = self._cpu()
-        account.spent += now - self._began
+        account.used += now - self._began
         self._began = now
-        if done or account.spent >= QUANTUM:
-            account.used += account.spent
-            account.spent = 0.0
 
     # Work without slices
 

@@ -24,7 +24,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import randbelow
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from aiokafka import errors
 from aiokafka.protocol.produce import ProduceRequest
@@ -32,6 +32,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.structs import TopicPartition
 
 from headrace_common.kafka.client import InvalidRecordError, explain, make_client
+from headrace_common.kafka.record_batch import BatchBuilder
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings
 
@@ -83,18 +84,6 @@ NOT_STORED: Final = (
 )  # fmt: skip
 """Errors after which the attempt has stored nothing. All others leave it in doubt: a leader that moves says so after it appended,
 too."""
-
-
-class Sealed(Protocol):
-    """A batch to which no record is added any more."""
-
-    def record_count(self) -> int:
-        """Returns the number of records."""
-        ...
-
-    def stamped(self, producer_id: int, epoch: int, sequence: int) -> bytes:
-        """Returns the batch as sent, with this identity and the number of its first record."""
-        ...
 
 
 class Place(NamedTuple):
@@ -182,7 +171,7 @@ class Producer:
         lane = self._lanes[where]
         lane.identity, lane.sequence, lane.adopted = (producer_id, epoch), 0, True
 
-    async def store(self, where: TopicPartition, batch: Sealed, deadline: float) -> Place:
+    async def store(self, where: TopicPartition, batch: BatchBuilder, deadline: float) -> Place:
         """Returns when Kafka has stored the batch. Waits for batches of the partition that came before.
 
         Sends it again until `deadline` (event loop time), if that can help. An answer that is under way is awaited all the same.

@@ -120,7 +120,7 @@ class FrameQueue:
         self._behind: dict[Account, deque[InFlightFrame]] = {}
         self._numbers = itertools.count()
         self.small: deque[InFlightFrame] = deque()
-        self.long: list[tuple[float, int, int, InFlightFrame]] = []  # a heap, by their accounts' rank
+        self.long: list[tuple[float, int, InFlightFrame]] = []  # a heap, by what their connections have used
 
     def __bool__(self) -> bool:
         return bool(self.small or self.long)
@@ -137,7 +137,7 @@ class FrameQueue:
     def put(self, frame: InFlightFrame, *, back: bool = False) -> None:
         """Queues a frame that is the first of its connection. A small one that comes `back` is the next."""
         if not frame.small:
-            heapq.heappush(self.long, (*self._scheduler.rank(frame.account), next(self._numbers), frame))
+            heapq.heappush(self.long, (self._scheduler.rank(frame.account), next(self._numbers), frame))
         elif back:
             self.small.appendleft(frame)
         else:

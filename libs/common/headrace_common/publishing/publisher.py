@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import lru_cache
 from typing import Final
+
+from aiokafka.partitioner import murmur2
 
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
@@ -16,7 +19,6 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.delivery import Delivery
-from headrace_common.publishing.partitions import partition_of
 from headrace_common.publishing.pump import Pump, abandon_overdue
 from headrace_common.publishing.topics import Topics
 
@@ -34,6 +36,22 @@ REFUSED_TIME: Final = 30.0
 
 MOST_PAUSE: Final = 5.0
 """Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
+
+
+CACHED_KEY: Final = 256
+"""Longest key in bytes whose hash is cached: clients choose the keys, and the cache must stay small."""
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Returns the partition of `key`: murmur2 without its sign bit, modulo the partitions' number, as in Kafka's own clients."""
+    return (_cached(key) if len(key) <= CACHED_KEY else _hash(key)) % partitions
+
+
+def _hash(key: bytes) -> int:
+    return int(murmur2(key)) & 0x7FFFFFFF
+
+
+_cached = lru_cache(maxsize=16_384)(_hash)
 
 
 class Publisher:

@@ -134,29 +134,38 @@ class Pump:
         """Moves records into the cycle, for a slice: of small frames one of each connection in turn, else parts of one frame. A
         bug ends the pump's run: slices run outside of its task.
         """
-        try:
-            self._make(self._queue, self._cycle, lane, until)
-        except Exception as error:
-            self._failure = error
+        if (cycle := self._cycle) is not None and not cycle.full:
+            try:
+                if lane is Lane.SMALL:
+                    self._make_small(self._queue, cycle, until)
+                elif self._queue.long:
+                    self._make_long(self._queue, cycle, until)
+            except Exception as error:
+                self._failure = error
         self._made()
 
-    def _make(self, queue: FrameQueue, cycle: Cycle | None, lane: Lane, until: float) -> None:
-        is_long, clock = lane is Lane.LONG, self._clock
-        while cycle is not None and not cycle.full and (queue.long if is_long else queue.small):
-            frame = queue.take_long() if is_long else queue.small.popleft()
-            whole = False
-            while frame.make(until, clock, self._may_grow, self._log):
-                whole = cycle.add_some(frame)
-                if whole or not is_long or cycle.full or clock() >= until:
-                    break
-            if is_long:
-                self._scheduler.charge(frame.account, done=whole or frame.waits)
-            if whole:
+    def _make_small(self, queue: FrameQueue, cycle: Cycle, until: float) -> None:
+        small, clock, may_grow, log = queue.small, self._clock, self._may_grow, self._log
+        while small and not cycle.full:
+            frame = small.popleft()
+            if frame.make(until, clock, may_grow, log) and cycle.add_some(frame):
                 queue.done(frame)
             elif not frame.waits:
                 queue.put(frame, back=True)
-            if is_long or clock() >= until:
+            if clock() >= until:
                 break
+
+    def _make_long(self, queue: FrameQueue, cycle: Cycle, until: float) -> None:
+        frame, whole = queue.take_long(), False
+        while not whole and frame.make(until, self._clock, self._may_grow, self._log):
+            whole = cycle.add_some(frame)
+            if cycle.full or self._clock() >= until:
+                break
+        self._scheduler.charge(frame.account)
+        if whole:
+            queue.done(frame)
+        elif not frame.waits:
+            queue.put(frame)
 
     def _made(self) -> None:
         """Lets the cycle leave, or collect more."""

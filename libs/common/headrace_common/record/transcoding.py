@@ -51,26 +51,6 @@ class TooLongError(ValueError):
     """As JSON it is longer than the limit."""
 
 
-class Keys:
-    """Finds repeated keys of maps, of which `MOST_KEYS` are remembered at a time, by their hashes."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def repeated(self, known: set[int], key: bytes) -> bool:
-        """Returns whether `key` is among those of its map, or may be. Then remembers it."""
-        name = hash(key)
-        if name in known or self._count == MOST_KEYS:
-            return True
-        known.add(name)
-        self._count += 1
-        return False
-
-    def forget(self, known: set[int]) -> None:
-        """Forgets the keys of a map that has ended."""
-        self._count -= len(known)
-
-
 class _Open:
     """A container that is being written. `left`: elements or pairs to come; `keys`: of a map with more than one pair."""
 
@@ -92,14 +72,14 @@ class Transcoder:
         self._most = most
         self._ext = ext
         self._out = bytearray()
-        self._keys = Keys()
+        self._remembered = 0  # keys of open maps
         self.notes: set[Note] = set()
 
     def write(self, raw: Bytes) -> Generator[int, None, bytearray]:
         """Returns the JSON of the msgpack object `raw`; yields between steps. Raises `TooDeepError`, `TooLongError`, a ValueError
         of `ext`, or ValueError if it is not one whole object, or a key of it is an array or a map.
         """
-        self._out, self._keys = bytearray(), Keys()
+        self._out, self._remembered = bytearray(), 0
         try:
             end = yield from self._object(raw)
         except (IndexError, struct.error) as error:
@@ -125,7 +105,7 @@ class Transcoder:
             if top is not None:
                 if not top.left:
                     out += b"}" if top.is_map else b"]"
-                    self._keys.forget(opened.pop().keys or set())
+                    self._remembered -= len(opened.pop().keys or ())
                     if not opened:
                         return at
                     continue
@@ -176,8 +156,13 @@ class Transcoder:
                 del out[before:]
             out += orjson.dumps(key)
             self.notes.add(Note.OTHER_KEYS)
-        if known is not None and self._keys.repeated(known, bytes(memoryview(out)[before:])):
-            self.notes.add(Note.REPEATED_KEYS)
+        if known is not None:
+            name = hash(bytes(memoryview(out)[before:]))
+            if name in known or self._remembered == MOST_KEYS:
+                self.notes.add(Note.REPEATED_KEYS)  # or it may be
+            else:
+                known.add(name)
+                self._remembered += 1
         out += b":"
         return end
 

@@ -67,7 +67,7 @@ class Frame(ABC):
     """Whether the peer asked for an acknowledgement. If not, a loss would go unnoticed; such events are counted."""
 
     ordering_key: bytes | None = None
-    """Frames with the same key keep their order: `headrace_common.publishing.partitions` maps the key to a partition. None:
+    """Frames with the same key keep their order: `Publisher.of` maps the key to a partition. None:
     the frame goes to its connection's partition."""
 
     kept: bool = False

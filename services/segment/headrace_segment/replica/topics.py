@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from headrace_common.kafka.client import Topic
-from headrace_common.kafka.plan import TopicPlan
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
+from headrace_common.protocol import TopicPlan
 
 from headrace_segment.store.records import BLOCK_OVERHEAD
 
