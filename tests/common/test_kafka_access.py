@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from headrace_common.kafka.client import broker_tls, client_arguments
-from headrace_common.operations import certificates
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.kafka.source import client_options
@@ -26,8 +25,8 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def with_tls(certificate: Path | None, key: Path | None, password: str = "") -> KafkaSettings:
-    return KafkaSettings(security_protocol="SSL", certificate=certificate, key=key, key_password=password)
+def with_tls(certificate: Path | None, key: Path | None) -> KafkaSettings:
+    return KafkaSettings(security_protocol="SSL", certificate=certificate, key=key)
 
 
 SASL = {"sasl_username": "u", "sasl_password": "p"}
@@ -41,7 +40,6 @@ NO_URL = ("file:///token", "login.example.org", "https://", "https://u:p@login.e
     [
         ({"certificate": "c", "security_protocol": "SSL"}, "KAFKA__CERTIFICATE and KAFKA__KEY go together"),
         ({"key": "k", "security_protocol": "SSL"}, "KAFKA__CERTIFICATE and KAFKA__KEY go together"),
-        ({"key_password": "p"}, "KAFKA__KEY_PASSWORD needs KAFKA__KEY"),
         ({"certificate": "c", "key": "k"}, "needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL"),
         ({"ca": "c"}, "KAFKA__CA needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL"),
         (SASL, "KAFKA__SASL_PASSWORD needs KAFKA__SECURITY_PROTOCOL"),
@@ -60,15 +58,14 @@ def test_settings_that_do_not_fit_each_other_are_refused(given: dict[str, str], 
 
 
 FILES = {
-    "good": ("client.pem", "client.key", "", None),
-    "locked": ("locked.pem", "locked.key", "right", None),
-    "no password": ("locked.pem", "locked.key", "", "password"),
-    "not its key": ("client.pem", "locked.key", "right", "its own key"),
-    "no file": ("none", "client.key", "", "No such file"),
-    "no PEM": ("other", "client.key", "", "no certificate"),
-    "no PEM key": ("client.pem", "other", "", "no certificate"),
+    "good": ("client.pem", "client.key", None),
+    "locked": ("locked.pem", "locked.key", "unencrypted"),
+    "not its key": ("client.pem", "another.key", "its own key"),
+    "no file": ("none", "client.key", "No such file"),
+    "no PEM": ("other", "client.key", "no certificate"),
+    "no PEM key": ("client.pem", "other", "no certificate"),
 }
-"""Certificate, key and password; what is said of them."""
+"""Certificate and key; what is said of them."""
 
 
 @pytest.mark.parametrize("read", [client_arguments, client_options], ids=["receivers", "landing job"])
@@ -76,25 +73,23 @@ FILES = {
 def test_files(authority: Authority, tmp_path: Path, read: Callable[[KafkaSettings], object], name: str) -> None:
     """Each fault is a `ConfigError`, hence status 78, for both clients of Kafka."""
     authority.issue("client", "client")
+    authority.issue("another", "another")
     authority.issue("locked", "locked", password="right")
     (tmp_path / "other").write_text("nothing\n")
-    certificate, key, password, says = FILES[name]
+    certificate, key, says = FILES[name]
     named = f"KAFKA__CERTIFICATE .+/{certificate}, KAFKA__KEY .+/{key}: .*{says}"
     with pytest.raises(ConfigError, match=named) if says else nullcontext():
-        read(with_tls(tmp_path / certificate, tmp_path / key, password))
+        read(with_tls(tmp_path / certificate, tmp_path / key))
 
 
 def test_the_landing_job_gets_a_key_that_any_java_can_read(authority: Authority) -> None:
-    """Java 17 lacks the encryption of today's keys, and no Java reads OpenSSL's older form."""
+    """No Java reads OpenSSL's older form."""
     certificate, key = authority.issue("client", "client")
     plain = client_options(with_tls(certificate, key))["ssl.keystore.key"]
     loaded = serialization.load_pem_private_key(key.read_bytes(), None)
     for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
-        lock = serialization.BestAvailableEncryption(b"pw")
-        key.write_bytes(loaded.private_bytes(serialization.Encoding.PEM, form, lock))
-        options = client_options(with_tls(certificate, key, "pw"))
-        assert options["ssl.keystore.key"] == plain
-        assert "ssl.key.password" not in options
+        key.write_bytes(loaded.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+        assert client_options(with_tls(certificate, key))["ssl.keystore.key"] == plain
 
 
 def shown(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
@@ -104,10 +99,9 @@ def shown(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
 
 
 def test_a_renewed_certificate_is_shown_on_the_next_connection(
-    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A producer lives for months, its certificate for days."""
-    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
     server = authority.server(asks=True)
     certificate, key = authority.issue("client", "first")
     context = broker_tls(with_tls(certificate, key).model_copy(update={"ca": authority.file}))

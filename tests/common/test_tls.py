@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from headrace_common.listening.tls import client_tls, identity
-from headrace_common.operations import certificates
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
 
@@ -65,9 +64,8 @@ def shakes(
     return ours, theirs
 
 
-def test_renewed_files_are_for_new_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renewed_files_are_for_new_connections(tmp_path: Path) -> None:
     """Half a renewal changes nothing."""
-    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
     authority, metrics = Authority(tmp_path), ReceiverMetrics()
     cert, key = authority.issue("server", "first", days=1)
     server, client = client_tls(TlsSettings(cert=cert, key=key), metrics), authority.context()

@@ -54,10 +54,10 @@ def ways(broker: Broker, door: Door, endpoint: TokenEndpoint, tmp_path: Path) ->
     ca, password, secret = broker.authority.file, tmp_path / "password", tmp_path / "secret"
     password.write_text(PASSWORD + "\n")
     secret.write_text(SECRET + "\n")
-    certificate, key = broker.authority.issue("client", "headrace", password=PASSWORD)
+    certificate, key = broker.authority.issue("client", "headrace")
     own: dict[str, dict[str, Any]] = {
         "password": {"ca": ca, "sasl_username": USER, "sasl_password_file": password},
-        "certificate": {"ca": ca, "certificate": certificate, "key": key, "key_password_file": password},
+        "certificate": {"ca": ca, "certificate": certificate, "key": key},
         "token": {
             "sasl_mechanism": "OAUTHBEARER",
             "oauth_endpoint": endpoint.url,
@@ -105,7 +105,7 @@ async def test_a_receiver_stores(
 async def test_the_landing_job_reads(
     ways: Ways, way: str, door: Door, endpoint: TokenEndpoint, topics: KafkaSettings, start: Receivers, tmp_path: Path
 ) -> None:
-    """With an encrypted key; when a token comes after it has waited for one; by the library of Amazon's own."""
+    """When a token comes after it has waited for one; by the library of Amazon's own."""
     mark = uuid.uuid4().hex
     await store(await start(), mark)
     folder = tmp_path / "jars"
@@ -122,7 +122,7 @@ async def test_the_landing_job_reads(
     assert set(door.hosts) == ({"localhost"} if way == "msk" else set())
 
 
-NONE: Final = dict.fromkeys(("certificate", "key", "key_password_file"))
+NONE: Final = dict.fromkeys(("certificate", "key"))
 WRONG: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
     "password": ("password", {"sasl_password": "wrong", "sasl_password_file": None}, "SASL"),
     "user": ("password", {"sasl_username": "nobody"}, "SASL"),

@@ -105,17 +105,11 @@ def _token_options(settings: KafkaSettings) -> dict[str, str]:
 
 
 def _key_store(pair: KeyPair) -> dict[str, str]:
-    """Returns the options with the certificate to show to brokers. Java reads a key only in PKCS#8, and Java 17 only without
-    encryption.
-    """
+    """Returns the options with the certificate to show to brokers. Java reads a key only in PKCS#8."""
     from cryptography.hazmat.primitives import serialization  # megabytes that most jobs do not need
 
     pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # raises with the reason
-    text = pair.key.read_bytes()
-    try:
-        key = serialization.load_pem_private_key(text, pair.password.encode() or None)
-    except TypeError:  # a password for a key that is not encrypted
-        key = serialization.load_pem_private_key(text, None)
+    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
     plain = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -63,10 +63,6 @@
   value: /etc/headrace/kafka/tls.crt
 - name: HEADRACE_KAFKA__KEY
   value: /etc/headrace/kafka/tls.key
-{{- if .passwordKey }}
-- name: HEADRACE_KAFKA__KEY_PASSWORD_FILE
-  value: /etc/headrace/kafka/key-password
-{{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -132,10 +128,6 @@
               path: tls.crt
             - key: {{ .keyKey }}
               path: tls.key
-            {{- if .passwordKey }}
-            - key: {{ .passwordKey }}
-              path: key-password
-            {{- end }}
       {{- end }}
       {{- end }}
 {{- end }}

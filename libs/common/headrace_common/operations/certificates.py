@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import logging
 import ssl
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from typing_extensions import override
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
-
-LOOK_EVERY: Final = 1.0
-"""Seconds between two checks of the files. A check happens when a connection is made."""
 
 _log = logging.getLogger("headrace.tls")
 
@@ -29,15 +25,14 @@ class KeyPair:
     settings: tuple[str, str]
     certificate: Path
     key: Path
-    password: str = field(default="", repr=False)
 
     def load_into(self, context: ssl.SSLContext) -> None:
         """Makes `context` present the certificate. Reads files. Raises `ConfigError`, which names them."""
         certificate, key = self.settings
         try:
-            context.load_cert_chain(self.certificate, self.key, password=self.password)
+            context.load_cert_chain(self.certificate, self.key, password="")
         except OSError as error:
-            unfit = "no certificate with its own key in PEM, or the key's password is another"
+            unfit = "no certificate with its own key in PEM, unencrypted"
             why = unfit if isinstance(error, ssl.SSLError) else error.strerror
             raise ConfigError(f"{certificate} {self.certificate}, {key} {self.key}: {why}") from error
 
@@ -54,8 +49,7 @@ def kafka_key_pair(settings: KafkaSettings) -> KeyPair | None:
     """Returns the certificate that Kafka's clients show to brokers; None if the settings name none."""
     if settings.certificate is None or settings.key is None:
         return None
-    password = settings.key_password.get_secret_value()
-    return KeyPair(("KAFKA__CERTIFICATE", "KAFKA__KEY"), settings.certificate, settings.key, password)
+    return KeyPair(("KAFKA__CERTIFICATE", "KAFKA__KEY"), settings.certificate, settings.key)
 
 
 def trust(context: ssl.SSLContext, setting: str, ca: Path | None) -> None:
@@ -84,7 +78,6 @@ class ReloadingContext(ssl.SSLContext):
         self._load = load
         self._files = [path for path in files if path is not None]
         self._stamps = [*map(_stamp, self._files)]
-        self._looked = time.monotonic()
         self._current = load()
 
     @override
@@ -93,18 +86,15 @@ class ReloadingContext(ssl.SSLContext):
         return self.current().wrap_bio(*arguments, **options)
 
     def current(self) -> ssl.SSLContext:
-        """Returns the context for a connection that is made now. Looks at the files at most once in `LOOK_EVERY` seconds."""
-        now = time.monotonic()
-        if now - self._looked >= LOOK_EVERY:
-            self._looked = now
-            before, self._stamps = self._stamps, [*map(_stamp, self._files)]
-            if before != self._stamps:
-                try:
-                    self._current = self._load()
-                except ConfigError as error:
-                    _log.error("tls files changed but cannot be used, the former ones stay: %s", error)
-                else:
-                    _log.info("tls files reloaded: %s", ", ".join(map(str, self._files)))
+        """Returns the context for a connection that is made now. Looks at the files, which takes microseconds."""
+        before, self._stamps = self._stamps, [*map(_stamp, self._files)]
+        if before != self._stamps:
+            try:
+                self._current = self._load()
+            except ConfigError as error:
+                _log.error("tls files changed but cannot be used, the former ones stay: %s", error)
+            else:
+                _log.info("tls files reloaded: %s", ", ".join(map(str, self._files)))
         return self._current
 
 

@@ -11,9 +11,9 @@ from aiokafka.partitioner import murmur2
 
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
-from headrace_common.kafka.producer import FIRST_PAUSE, Producer
+from headrace_common.kafka.producer import Producer
 from headrace_common.operations.certificates import kafka_key_pair
-from headrace_common.operations.errors import ConfigError, DeliveryError, DeliveryPolicy
+from headrace_common.operations.errors import ConfigError, DeliveryError
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
@@ -34,8 +34,11 @@ STUCK_TIME: Final = 30.0
 REFUSED_TIME: Final = 30.0
 """Seconds after the last refused frame from which on readiness is green again: clients may try again."""
 
-MOST_PAUSE: Final = 5.0
-"""Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
+START_PAUSE: Final = 0.5
+"""Seconds between two tries to reach Kafka at the start."""
+
+FLUSH_LOOK: Final = 0.02
+"""Seconds between two looks whether all frames are stored."""
 
 
 CACHED_KEY: Final = 256
@@ -106,7 +109,6 @@ class Publisher:
 
     async def _first_answer(self) -> None:
         """Waits until Kafka answers and the topics exist. Raises `ConfigError`."""
-        pause = FIRST_PAUSE
         while self._problem is not None:
             try:
                 await self._topics.refresh()
@@ -120,8 +122,7 @@ class Publisher:
                 if problem != self._problem:
                     self._log.warning("kafka is not usable", problem=problem)
                 self._problem = problem
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, MOST_PAUSE)
+                await asyncio.sleep(START_PAUSE)
 
     async def _watch_silence(self) -> None:
         """Looks for how long Kafka has stored nothing while frames waited or were refused. Logs when that is long, and when Kafka
@@ -141,18 +142,15 @@ class Publisher:
                 told = True
                 waits = sum(pump.waiting() for pump in self._pumps)
                 self._log.warning(
-                    "kafka stores nothing", seconds=round(self._silent()), frames_that_wait=waits, problem=self._why()
+                    "kafka stores nothing",
+                    seconds=round(self._silent()),
+                    frames_that_wait=waits,
+                    problem=self._producer.trouble,
                 )
             last = now
 
     def _silent(self) -> float:
         return self._loop.time() - self._silent_since
-
-    def _why(self) -> str:
-        """Returns why Kafka stores nothing."""
-        failures = [pump.failure for pump in self._pumps if pump.failure is not None]
-        refused = [str(failure) for failure in failures if failure.policy is DeliveryPolicy.REFUSED]
-        return refused[0] if refused else self._producer.trouble
 
     def choose(self) -> Pump:
         """Returns the pump of a new connection's partition: each has its turn."""
@@ -165,8 +163,8 @@ class Publisher:
 
     async def flush(self) -> None:
         """Waits until every frame is stored or abandoned. Nothing may be submitted meanwhile."""
-        for pump in self._pumps:
-            await pump.idle.wait()
+        while any(pump.waiting() for pump in self._pumps):  # noqa: ASYNC110  (an event would cost each frame a call)
+            await asyncio.sleep(FLUSH_LOOK)
 
     async def close(self) -> None:
         """Stops the pumps. Frames that still wait are neither stored nor acknowledged. Takes a few seconds at most."""
@@ -183,7 +181,7 @@ class Publisher:
         silent = self._silent()
         if silent < STUCK_TIME:
             return []
-        return [f"Kafka has stored nothing for {silent:.0f} s while frames wait; {self._why()}"]
+        return [f"Kafka has stored nothing for {silent:.0f} s while frames wait; {self._producer.trouble}"]
 
     def oldest(self) -> float | None:
         """Returns when the longest-waiting frame was submitted (event loop time)."""

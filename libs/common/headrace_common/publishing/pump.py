@@ -72,19 +72,13 @@ class Pump:
         self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
         self._changed = asyncio.Event()
-        self.idle = asyncio.Event()  # no frame waits or is in flight
-        self.idle.set()
         self.last_stored = self.refused_at = NEVER
         """When a batch was stored last, and when a frame was abandoned last."""
-        self.failure: DeliveryError | None = None
-        """Why a frame was abandoned, if nothing was stored since."""
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
         now = self._clock()
         deadline = NO_DEADLINE if frame.kept else now + self._ack_deadline
-        if not self._pending:
-            self.idle.clear()
         taken = InFlightFrame(frame, listener, now, deadline)
         self._pending[taken] = None
         self._queue.add(taken)
@@ -93,8 +87,6 @@ class Pump:
     async def run(self) -> None:
         """Runs until it is cancelled. Any other end is a bug and stops the service."""
         while True:
-            if not self._pending:
-                self.idle.set()
             cycle = await self._collect()
             while cycle.living():
                 failure = await self._store_events(cycle) or await self._store_rejects(cycle)
@@ -199,7 +191,7 @@ class Pump:
             except DeliveryError as failure:
                 return failure
             self._metrics.events_stored.inc(events - len(refused))
-            self.last_stored, self.failure = self._clock(), None
+            self.last_stored = self._clock()
             for record, owner in refused:
                 cycle.rejects.append((owner, refusal(record)))
         cycle.batch = None
@@ -262,7 +254,7 @@ class Pump:
             await asyncio.sleep(RETRY_PAUSE)
             return
         if cycle.batch is not None:
-            self._fails(error)
+            self.refused_at = self._clock()
         for number, frame in enumerate(cycle.living()):
             if number % TOLD == 0:
                 await self._scheduler.breathe()
@@ -280,11 +272,8 @@ class Pump:
             if frame in self._pending:
                 self._abandon(frame, error)
         if overdue:
-            self._fails(error)
+            self.refused_at = now
             self._queue.drop_abandoned()
-
-    def _fails(self, error: DeliveryError) -> None:
-        self.failure, self.refused_at = error, self._clock()
 
     def _abandon(self, frame: InFlightFrame, error: DeliveryError) -> None:
         """Abandons a frame. If it waited for memory, the next of its connection can continue."""
@@ -296,8 +285,6 @@ class Pump:
             self._queue.done(frame)
         self._made()
         del self._pending[frame]
-        if not self._pending:
-            self.idle.set()
         frame.listener.abandoned(frame.ticket, error)
 
     # What is known of it

@@ -48,8 +48,7 @@ class KafkaSettings(Section):
     certificate: Path | None = Field(
         None, description="PEM file with the certificate, and its chain, that this process shows to brokers with TLS."
     )
-    key: Path | None = Field(None, description="PEM file with the certificate's private key.")
-    key_password: SecretStr = Field(SecretStr(""), description="Password of KEY, if it is encrypted; prefer `…_FILE`.")
+    key: Path | None = Field(None, description="PEM file with the certificate's private key, unencrypted.")
     ack_deadline: Seconds = Field(
         300, gt=0, description="How long a frame may wait for Kafka before its connection closes, unacknowledged."
     )
@@ -74,8 +73,6 @@ class KafkaSettings(Section):
             raise ValueError("a SASL security protocol needs SASL_USERNAME and SASL_PASSWORD")
         if (self.certificate is None) != (self.key is None):
             raise ValueError("KAFKA__CERTIFICATE and KAFKA__KEY go together")
-        if self.key_password.get_secret_value() and self.key is None:
-            raise ValueError("KAFKA__KEY_PASSWORD needs KAFKA__KEY")
         for name in ("certificate", "ca"):  # one that has no effect would leave the connection open to all
             if getattr(self, name) is not None and not self.security_protocol.endswith("SSL"):
                 raise ValueError(f"KAFKA__{name.upper()} needs KAFKA__SECURITY_PROTOCOL SSL or SASL_SSL")
