@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+import json
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -12,19 +14,23 @@ from typing import Any, Final
 
 import pytest
 from headrace_cli.machine.jars import jars
+from headrace_cli.machine.java import java_home
+from headrace_cli.machine.tether import tethered
 from headrace_cli.stack.broker import HOST
+from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.common import test_msk as aws
 from tests.common.test_msk import at_aws
 from tests.contract.certificates import Authority
 from tests.contract.msk import Door
-from tests.contract.receiver import Receiver, Receivers
+from tests.contract.receiver import Receiver, Receivers, variables
 from tests.contract.tokens import CLIENT, SECRET, Signer, TokenEndpoint
 from tests.contract.topic import events
-from tests.contract.waiting import until
+from tests.contract.waiting import PATIENCE, until
+from tests.forward.speaking import send
+from tests.lake.lander import QUICK
 from tests.system.conftest import GUARDED, PASSWORD, USER, Broker
-from tests.system.landing import landing, store
 
 __all__ = ["at_aws"]  # a fixture, for every test
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -32,6 +38,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.long]
 SECRETS: Final = {"password": PASSWORD, "certificate": PASSWORD, "token": SECRET, "msk": aws.SECRET}
 
 Ways = Mapping[str, Mapping[str, Any]]
+
+
+async def store(receiver: Receiver, mark: str) -> None:
+    """Sends one event and hears that it is stored."""
+    await asyncio.to_thread(send, receiver.address, mark)
 
 
 @pytest.fixture
@@ -66,14 +77,13 @@ def ways(broker: Broker, door: Door, endpoint: TokenEndpoint, tmp_path: Path) ->
             "oauth_scope": "kafka",
             "oauth_ca": ca,
         },
+        "msk": {"ca": ca, "sasl_mechanism": "AWS_MSK_IAM", "request_timeout": 10},
     }
-    at = {
-        name: {"bootstrap_servers": broker.at[name.upper()], "security_protocol": GUARDED[name.upper()]} for name in own
-    }
-    msk = {"bootstrap_servers": f"{HOST}:{broker.listener.port}", "security_protocol": "SASL_SSL", "ca": ca}
+    at = {**broker.at, "MSK": f"{HOST}:{broker.listener.port}"}
+    protocols = {**GUARDED, "MSK": "SASL_SSL"}
     return {
-        **{name: {**at[name], **settings} for name, settings in own.items()},
-        "msk": {**msk, "sasl_mechanism": "AWS_MSK_IAM", "request_timeout": 10},
+        name: {"bootstrap_servers": at[name.upper()], "security_protocol": protocols[name.upper()], **settings}
+        for name, settings in own.items()
     }
 
 
@@ -100,6 +110,12 @@ async def test_a_receiver_stores(
         assert said not in receiver.said()
 
 
+def _begin(environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    command = tethered([sys.executable, "-m", "headrace_lake", "--once"])
+    with log.open("wb") as output:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("way", ["certificate", "token", pytest.param("msk", marks=pytest.mark.full)])
 async def test_the_landing_job_reads(
@@ -113,11 +129,22 @@ async def test_the_landing_job_reads(
     for name in ("spark", "s3", "msk") if way == "msk" else ("spark",):
         for jar in jars(name).glob("*.jar"):
             (folder / jar.name).symlink_to(jar)
-    endpoint.instead = (401, "")
-    async with landing(topics, ways[way], tmp_path, mark, SECRETS[way], folder) as says:
+    endpoint.instead = (401, "") if way == "token" else None
+    lake = {"path": tmp_path / "lake", "checkpoint": tmp_path / "checkpoint", "jars": folder}
+    environment = variables(topics, {"kafka": ways[way], "lake": lake})
+    log = tmp_path / "lake.log"
+    job = _begin({**environment, **QUICK, "JAVA_HOME": str(java_home())}, log)
+    try:
         if way == "token":
-            await says("Kafka's client does not start: ")
+            await until(lambda: "Kafka's client does not start: " in log.read_text(), "it says so", 10 * PATIENCE)
             endpoint.instead = None
+        await until(lambda: job.poll() is not None, "it ends", 10 * PATIENCE)
+    finally:
+        job.kill()
+    assert job.returncode == 0, log.read_text()
+    assert SECRETS[way] not in log.read_text()
+    (row,) = query.run("select body from events", tmp_path / "lake")
+    assert json.loads(row["body"])["mark"] == mark
     assert set(door.mechanisms) == ({b"AWS_MSK_IAM"} if way == "msk" else set())
     assert set(door.hosts) == ({"localhost"} if way == "msk" else set())
 
@@ -125,13 +152,7 @@ async def test_the_landing_job_reads(
 NONE: Final = dict.fromkeys(("certificate", "key"))
 WRONG: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
     "password": ("password", {"sasl_password": "wrong", "sasl_password_file": None}, "SASL"),
-    "user": ("password", {"sasl_username": "nobody"}, "SASL"),
     "CA": ("password", {"ca": "another"}, "certificate"),
-    "protocol": (
-        "password",
-        {"security_protocol": "SASL_PLAINTEXT", "ca": None, "request_timeout": 5},
-        "",
-    ),  # no answer
     "certificate": ("certificate", NONE, ""),  # closed, at any step
     "token": ("token", {}, "the broker does not accept the token"),
     "region": ("msk", {}, "does not accept the token from AWS's signer: made for kafka.us-west-1"),
@@ -141,32 +162,36 @@ WRONG: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
-    ways: Ways, endpoint: TokenEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ways: Ways, endpoint: TokenEndpoint, start: Receivers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Unready and alive: nobody restarts it, and when the broker's side is put right it goes on."""
     way, other, word = WRONG[name]
     if other.get("ca"):
         other = {"ca": Authority(tmp_path).file}
-    endpoint.signer = Signer()
+    right, endpoint.signer = endpoint.signer, Signer()
     monkeypatch.setenv("AWS_REGION", "us-west-1")
-    kafka = {setting: value for setting, value in {**ways[way], **other}.items() if value is not None}
-    with Receiver("forward", KafkaSettings(), tmp_path, {"kafka": kafka}) as receiver:
-        receiver.spawn()
-        problem = await receiver.problem()
-        receiver.ops = receiver.lines("starting")[-1]["ops"]
-        await asyncio.sleep(3)  # several attempts later: the same line does not come again, nor do a library's
-        (line,) = receiver.told()
-        assert line["event"] == "kafka is not usable"
-        assert word.lower() in problem.lower()
-        assert "\n" not in problem
-        assert len(problem) < 300
-        status, text = await receiver.get("/readyz")
-        assert (status, text.strip()) == (503, problem)
-        assert (await receiver.get("/livez"))[0] == 200
-        assert receiver.exit_status() is None
-        assert "wrong" not in problem
-        receiver.signal(signal.SIGTERM)
-        assert await receiver.ended() == 0
+    receiver = start.make(
+        kafka={setting: value for setting, value in {**ways[way], **other}.items() if value is not None}
+    )
+    receiver.spawn()
+    problem = await receiver.problem()
+    receiver.ops = receiver.lines("starting")[-1]["ops"]
+    await asyncio.sleep(3)  # several attempts later: the same line does not come again, nor do a library's
+    (line,) = receiver.told()
+    assert line["event"] == "kafka is not usable"
+    assert word.lower() in problem.lower()
+    assert "\n" not in problem
+    assert len(problem) < 300
+    status, text = await receiver.get("/readyz")
+    assert (status, text.strip()) == (503, problem)
+    assert (await receiver.get("/livez"))[0] == 200
+    assert receiver.exit_status() is None
+    assert "wrong" not in problem
+    if name == "token":
+        endpoint.signer = right
+        await receiver.listens()
+        await store(receiver, uuid.uuid4().hex)
+    await receiver.drains()
 
 
 async def test_tokens_that_end_soon_cost_a_new_connection_and_no_event(
@@ -180,16 +205,3 @@ async def test_tokens_that_end_soon_cost_a_new_connection_and_no_event(
         sent += 1
         await asyncio.sleep(0.2)
     assert len(await events(topics, mark)) == sent
-
-
-async def test_no_token_and_then_one(ways: Ways, endpoint: TokenEndpoint, start: Receivers) -> None:
-    endpoint.instead = (503, "later")
-    receiver = start.make(kafka={**ways["token"], "request_timeout": 5})
-    receiver.spawn()
-    assert f"no token from {endpoint.url}: status 503" in await receiver.problem()
-    await until(lambda: len(endpoint.asked) > 3, "it tries again")
-    (line,) = receiver.told()
-    assert line["event"] == "kafka is not usable"
-    endpoint.instead = None
-    await receiver.listens()
-    await store(receiver, uuid.uuid4().hex)
