@@ -6,9 +6,8 @@ import asyncio
 import random
 import uuid
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgpack
 import pytest
@@ -18,36 +17,24 @@ from headrace_forward.client import ForwardClient
 from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receiver, Receivers
-from tests.contract.topic import now, own_topics, quarantined, reassembled
-from tests.system.conftest import Broker
+from tests.contract.topic import quarantined, reassembled
 from tests.system.memory import Memory
 
 pytestmark = pytest.mark.kafka
 
 FORWARD = ForwardDialect()
-FRAME_BYTES = 4 * MIB
 INFLATED_BYTES = 8 * MIB
 PROCESS_BUDGET = 48 * MIB
 SLACK = 32 * MIB
 """Beyond the budget: rounds of 1 MiB in each of the four partitions, what the sockets hand over, the allocator's own."""
 
 LIMITS = {
-    "frame_bytes": FRAME_BYTES,
+    "frame_bytes": 4 * MIB,
     "inflated_bytes": INFLATED_BYTES,
     "connection_budget": PROCESS_BUDGET // 2,
     "process_budget": PROCESS_BUDGET,
 }
 ATTACKERS = 12
-
-
-@pytest.fixture(scope="module")
-def receiver(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """One for all tests that ask no log lines: those are limited, so who wants to see each has a receiver of its own."""
-    folder: Path = tmp_path_factory.mktemp("bad-input")
-    with Receiver("forward", own_topics(broker.bootstrap), folder, {"limits": LIMITS}) as running:
-        running.spawn()
-        now(running.listens())
-        yield running
 
 
 @asynccontextmanager
@@ -61,15 +48,14 @@ async def watched(receiver: Receiver, grows: int) -> AsyncIterator[None]:
 
     async with await ContractClient.connect(FORWARD, receiver.address) as other:
         await other.receives(await other.send(values(20)))
-        with Memory(receiver.pid) as memory:
-            bystander = asyncio.create_task(undisturbed(other))
-            try:
-                yield
-            finally:
-                enough.set()
-                await bystander
+        memory = Memory(receiver.pid)
+        bystander = asyncio.create_task(undisturbed(other))
+        try:
+            yield
+        finally:
+            enough.set()
+            await bystander
         await other.receives(await other.send(values(20)))
-    print(f"memory: {memory.before} at first, {memory.grown} more at most, {len(memory.samples)} samples")
     assert memory.grown <= grows
     assert receiver.exit_status() is None
     assert (await receiver.get("/livez"))[0] == 200
@@ -82,36 +68,32 @@ def bomb(size: int, text: bytes = b"\0") -> bytes:
     return b"".join([*(packer.compress(piece) for _ in range(size // len(piece))), packer.flush()])
 
 
-@pytest.mark.parametrize(
-    ("made", "says"),
-    [
-        pytest.param(lambda: bomb(INFLATED_BYTES - MIB), "fold", id="by its ratio"),
-        pytest.param(lambda: bomb(512 * MIB), "beyond", id="by far"),
-        pytest.param(lambda: bomb(2 * INFLATED_BYTES, random.Random(1).randbytes(2 * KIB)), "beyond", id="by its size"),
-        pytest.param(lambda: bomb(4 * MIB) * 100, "beyond", id="in many members"),
-    ],
-)
-async def test_gzip_bombs(receiver: Receiver, made: Callable[[], bytes], says: str) -> None:
+async def test_gzip_bombs(start: Receivers) -> None:
     """Quarantined as they came and acknowledged: a resend would be no better. Many at once stay within the budget."""
-    body = made()
-    clients = [await ContractClient.connect(FORWARD, receiver.address) for _ in range(ATTACKERS)]
-    mark = uuid.uuid4().hex
-    async with watched(receiver, PROCESS_BUDGET + SLACK):
+    receiver = await start(limits=LIMITS)
+    bodies = (
+        (bomb(INFLATED_BYTES - MIB), "fold"),  # by its ratio
+        (bomb(2 * INFLATED_BYTES, random.Random(1).randbytes(2 * KIB)), "beyond"),  # by its size
+        (bomb(512 * MIB), "beyond"),
+        (bomb(4 * MIB) * 100, "beyond"),  # in many members
+    )
+    for body, says in bodies:
+        clients = [await ContractClient.connect(FORWARD, receiver.address) for _ in range(ATTACKERS)]
+        mark = uuid.uuid4().hex
+        async with watched(receiver, PROCESS_BUDGET + SLACK):
+            for client in clients:
+                assert isinstance(client.conversation.client, ForwardClient)
+                await client.send_frame(client.conversation.client.packed(body, 1, compressed="gzip", mark=mark))
+            for client in clients:
+                await client.receives(0)
         for client in clients:
-            assert isinstance(client.conversation.client, ForwardClient)
-            await client.send_frame(client.conversation.client.packed(body, 1, compressed="gzip", mark=mark))
-        for client in clients:
-            await client.receives(0)
-    for client in clients:
-        await client.receives(await client.send(values(1)))
-        await client.__aexit__()
-    rejects = await quarantined(receiver.kafka, mark)
-    assert len(reassembled(rejects)) == ATTACKERS
-    for record in rejects:
-        assert record["reason"] == "inflated_limit"
-    for raw in reassembled(rejects).values():
-        assert msgpack.unpackb(raw)[1] == body
-    assert all(says in record["detail"] for record in rejects)
+            await client.receives(await client.send(values(1)))
+            await client.__aexit__()
+        rejects = await quarantined(receiver.kafka, mark)
+        raw = reassembled(rejects)
+        assert [msgpack.unpackb(each)[1] for each in raw.values()] == [body] * ATTACKERS
+        assert {record["reason"] for record in rejects} == {"inflated_limit"}
+        assert all(says in record["detail"] for record in rejects)
 
 
 CROWD = 400

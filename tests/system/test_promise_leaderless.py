@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receivers
 from tests.contract.topic import events, own_topics
-from tests.contract.waiting import PATIENCE, until
+from tests.contract.waiting import until
 from tests.system.cluster import admin
 from tests.system.conftest import Broker
 
@@ -65,61 +66,39 @@ async def leaders(kafka: KafkaSettings) -> dict[int, int]:
         return {partition["partition"]: partition["leader"] for partition in described["partitions"]}
 
 
-async def connected(address: tuple[str, int], kafka: KafkaSettings) -> dict[int, ContractClient]:
-    """A client on each partition, by partition. One whose first frame is not stored in time leaves, and another comes."""
-    clients: dict[int, ContractClient] = {}
-    while len(clients) < 4:
-        client = await ContractClient.connect(FORWARD, address)
-        (hello,) = values(1)
-        number = await client.send([hello])
-        await client.waits_for(lambda client=client, number=number: number in client.acknowledged, PATIENCE)
-        if number in client.acknowledged:
-            record, *_ = await events(kafka, hello["mark"])
-            clients.setdefault(record.partition, client)
-        if client not in clients.values():
-            await client.__aexit__()
-    return clients
-
-
 async def test_partitions_without_a_leader(broker: Broker, second: SecondBroker, start: Receivers) -> None:
     await until(lambda: _registered(broker), "both brokers are in the cluster")
     topics = own_topics(broker.bootstrap)
     lost = {partition for partition, leader in (await leaders(topics)).items() if leader == SECOND}
     assert 0 < len(lost) < 4
-    patient, hasty = await start(topics), await start(topics, kafka={"ack_deadline": 2})
-    waiting, closing = await connected(patient.address, topics), await connected(hasty.address, topics)
+    receiver = await start(topics)
+    clients: dict[int, ContractClient] = {}
+    async with AsyncExitStack() as ending:
+        while len(clients) < 4:  # one on each partition
+            client = await ending.enter_async_context(await ContractClient.connect(FORWARD, receiver.address))
+            (hello,) = values(1)
+            await client.receives(await client.send([hello]))
+            clients.setdefault((await events(topics, hello["mark"]))[0].partition, client)
 
-    second.kill()
-    frame = values(5)
-    numbers = {partition: await waiting[partition].send(frame) for partition in lost}
-    for partition in lost:
-        await closing[partition].send(values(5))
-    await until(lambda: _leaderless(topics, lost), "Kafka knows that they have no leader")
-
-    for partition in waiting.keys() - lost:
-        await waiting[partition].receives(await waiting[partition].send(values(5)))
-    for partition in lost:
-        await closing[partition].sees_end()
-        assert closing[partition].acknowledged == [0]
-        assert waiting[partition].acknowledged == [0]
-        assert not waiting[partition].closed
-    assert not any(closing[partition].closed for partition in closing.keys() - lost)
-    for _ in range(6):  # new clients get a partition with a leader
-        async with await ContractClient.connect(FORWARD, patient.address) as client:
-            await client.receives(await client.send(values(2)))
-    for receiver in (patient, hasty):
+        second.kill()
+        frame = values(5)
+        numbers = {partition: await clients[partition].send(frame) for partition in lost}
+        await until(lambda: _leaderless(topics, lost), "Kafka knows that they have no leader")
+        for partition in clients.keys() - lost:
+            await clients[partition].receives(await clients[partition].send(values(5)))
+        for partition in lost:
+            assert clients[partition].acknowledged == [0]
+            assert not clients[partition].closed
         assert (await receiver.get("/livez"), await receiver.get("/readyz")) == ((200, "ok\n"), (200, "ok\n"))
 
-    second.start()
-    for partition, number in numbers.items():
-        await waiting[partition].receives(number)
-    assert (patient.exit_status(), hasty.exit_status()) == (None, None)
+        second.start()
+        for partition, number in numbers.items():
+            await clients[partition].receives(number)
+    assert receiver.exit_status() is None
     records = await events(topics, frame[0]["mark"])
     assert sorted((record.partition, record.json["n"]) for record in records) == [
         (partition, n) for partition in sorted(lost) for n in range(len(frame))
     ]
-    for client in (*waiting.values(), *closing.values()):
-        await client.__aexit__()
 
 
 async def _registered(broker: EmbeddedKafka) -> bool:
