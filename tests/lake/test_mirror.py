@@ -86,20 +86,18 @@ class Lake:
     def check(self, newest: bool = True) -> None:
         """Each Iceberg table shows what its Delta table held at the version that its snapshot names, of the same files."""
         for name in sorted(each.name for each in self.path.iterdir()):
-            if not newest and not self.catalog().table_exists(("headrace", name)):
-                continue
-            mirrored = self.catalog().load_table(("headrace", name))
-            snapshot = mirrored.current_snapshot()
-            if snapshot is None and not newest:
-                continue
-            version = int(snapshot.summary.additional_properties[VERSION])
-            delta = DeltaTable(self.path / name, version=version)
-            if newest:
-                assert version == self.delta(name).version()
-            files = sorted(task.file.file_path for task in mirrored.scan().plan_files())
-            assert files == sorted(
-                f"{self.path}/{name}/{path}" for path in delta.get_add_actions().column("path").to_pylist()
+            identifier = ("headrace", name)
+            mirrored = (
+                self.catalog().load_table(identifier) if newest or self.catalog().table_exists(identifier) else None
             )
+            if mirrored is None or not (newest or mirrored.current_snapshot()):
+                continue
+            version = int(mirrored.current_snapshot().summary.additional_properties[VERSION])
+            delta = DeltaTable(self.path / name, version=version)
+            assert not newest or version == self.delta(name).version()
+            files = delta.get_add_actions().column("path").to_pylist()
+            planned = [task.file.file_path for task in mirrored.scan().plan_files()]
+            assert sorted(planned) == sorted(f"{self.path}/{name}/{path}" for path in files)
             found = mirrored.scan().to_arrow()
             assert ordered(found) == ordered(pa.table(delta.to_pyarrow_table()))
             assert found.schema.names == [field.name for field in delta.schema().fields]
