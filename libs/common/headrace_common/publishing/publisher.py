@@ -153,9 +153,10 @@ class Publisher:
         return self._loop.time() - self._silent_since
 
     def choose(self) -> Pump:
-        """Returns the pump of a new connection's partition: each has its turn."""
-        self._rotation += 1
-        return self._pumps[self._rotation % len(self._pumps)]
+        """Returns the pump of a new connection's partition: the next in turn that has a leader, as far as known."""
+        self._rotation = (self._rotation + 1) % len(self._pumps)
+        turns = (*self._pumps[self._rotation :], *self._pumps[: self._rotation])
+        return next((pump for pump in turns if self._producer.leader(pump.where) is not None), turns[0])
 
     def of(self, ordering_key: bytes) -> Pump:
         """Returns the pump of the partition that an ordering key names."""
