@@ -19,6 +19,8 @@ KUBERNETES = "1.34.4"
 SCENARIOS = ("defaults", *sorted(path.name.removesuffix("-values.yaml") for path in CI.glob("*-values.yaml")))
 """What a user may want: each is a file of values in `ci`."""
 
+RECEIVERS = ("forward", "lumberjack", "courier", "logjam", "segment")
+
 Object = Mapping[str, Any]
 
 
@@ -65,11 +67,6 @@ def of(objects: Sequence[Object], kind: str, name: str | None = None) -> list[Ob
     return [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
 
 
-def one(objects: Sequence[Object], kind: str, name: str) -> Object:
-    (found,) = of(objects, kind, name)
-    return found
-
-
 def component(each: Object) -> str:
     return str(each["metadata"]["labels"]["app.kubernetes.io/component"])
 
@@ -81,14 +78,6 @@ def workloads(objects: Sequence[Object]) -> Iterator[tuple[Object, Object]]:
             yield each, each["spec"]["template"]
         elif each["kind"] == "Pod":
             yield each, each
-
-
-def receivers(objects: Sequence[Object]) -> list[tuple[Object, Object]]:
-    """As `workloads`, of receivers alone; there is one."""
-    others = {"kafka", "lake", "live", "topics", "test"}
-    found = [(each, pod) for each, pod in workloads(objects) if component(each) not in others]
-    assert found
-    return found
 
 
 def variables(container: Object) -> dict[str, Any]:
@@ -118,7 +107,3 @@ def at(objects: Sequence[Object], path: str) -> Any:
         elif value is not None:
             value = value.get(step.replace("|", "/"))
     return value
-
-
-def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    return all(labels.get(name) == value for name, value in selector.items())

@@ -10,22 +10,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helm.chart import CHART, ROOT, component, of, one, rendered, scenario, values_of, workloads
+from tests.helm.chart import CHART, RECEIVERS, ROOT, at, component, of, rendered, scenario, values_of, workloads
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
 
+GROUPS = "PrometheusRule/headrace/spec/groups"
 RULE = r"\b(?:headrace_[a-z0-9_]+|up)\b"
 
 
 def test_the_rules_are_those_of_the_page() -> None:
     groups = yaml.safe_load((ROOT / "deploy/helm/headrace/files/alerts.yml").read_text())["groups"]
-    assert one(rendered("--set", "monitoring.rules=true"), "PrometheusRule", "headrace")["spec"]["groups"] == groups
-    receivers = ("forward", "lumberjack", "courier", "logjam", "segment")
-    only = ",".join(f"receivers.{name}.enabled=false" for name in receivers)
+    assert at(rendered("--set", "monitoring.rules=true"), GROUPS) == groups
+    only = ",".join(f"receivers.{name}.enabled=false" for name in RECEIVERS)
     for values, lake in (("lake.mode=none", False), (only, True)):  # what does not run has no rules
         made = rendered("--set", f"{values},monitoring.rules=true")
-        found = one(made, "PrometheusRule", "headrace")["spec"]["groups"]
-        assert found == [group for group in groups if (group["name"] == "headrace-lake") is lake]
+        assert at(made, GROUPS) == [group for group in groups if (group["name"] == "headrace-lake") is lake]
 
 
 def test_grafana_reads_the_dashboard_and_monitors_find_every_part() -> None:
@@ -65,7 +64,7 @@ def test_rules_off_rules_beside_labels_and_runbooks() -> None:
 
 
 LABELS = 'namespace="logs", release="headrace"'
-JOBS = ("forward", "lumberjack", "logjam", "segment")
+JOBS = [name for name in RECEIVERS if name != "courier"]
 THERE = dict.fromkeys(JOBS, "5x1000")
 
 
@@ -91,8 +90,8 @@ def test_what_should_run_is_missed_for_as_long_as_it_does_not(
     held[f'lake_last_landed_timestamp_seconds{{{LABELS}, job="lake"}}'] = landed
     about = {"severity": "critical", "namespace": "logs", "release": "headrace"}
     looks = [
-        {"eval_time": at, "alertname": name, "exp_alerts": [{"exp_labels": {**about, "job": job}} for job in gone]}
-        for at in ("30m", "900m")
+        {"eval_time": time, "alertname": name, "exp_alerts": [{"exp_labels": {**about, "job": job}} for job in gone]}
+        for time in ("30m", "900m")
         for name, gone in (("HeadraceReceiverGone", receivers), ("HeadraceLakeGone", lake))
     ]
     series = [{"series": f"headrace_{name}", "values": values} for name, values in held.items()]

@@ -18,14 +18,12 @@ from tests.helm.chart import (
     CHART,
     CI,
     KUBERNETES,
+    RECEIVERS,
     SCENARIOS,
     at,
     component,
     helm,
-    matches,
     of,
-    one,
-    receivers,
     rendered,
     scenario,
     values_of,
@@ -58,11 +56,11 @@ def test_selectors_select_what_they_mean(name: str) -> None:
     for each in objects:
         spec = each.get("spec", {})
         if each["kind"] in {"Deployment", "StatefulSet"}:
-            assert matches(spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"])
+            assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
         if each["kind"] in {"Service", "PodDisruptionBudget", "NetworkPolicy"}:
             selector = spec["selector"] if each["kind"] == "Service" else (spec.get("podSelector") or spec["selector"])
-            wanted = selector.get("matchLabels", selector)
-            ((part, pod),) = ((part, pod) for part, pod in pods if matches(wanted, pod["metadata"]["labels"]))
+            wanted = selector.get("matchLabels", selector).items()
+            ((part, pod),) = ((part, pod) for part, pod in pods if wanted <= pod["metadata"]["labels"].items())
             assert part == component(each)
             there = {port["name"] for container in pod["spec"]["containers"] for port in container.get("ports", [])}
             rules = [spec] if each["kind"] == "Service" else spec.get("ingress", [])
@@ -71,8 +69,8 @@ def test_selectors_select_what_they_mean(name: str) -> None:
             if "ops" in asked and each["kind"] == "Service":  # health and metrics are not for clients
                 assert spec["clusterIP"] == "None"
         if each["kind"] == "HorizontalPodAutoscaler":
-            target = one(objects, spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"])
-            assert "replicas" not in target["spec"]
+            target = spec["scaleTargetRef"]
+            assert at(objects, f"{target['kind']}/{target['name']}/spec/replicas") is None
         if each["kind"] == "StatefulSet":
             assert of(objects, "Service", spec["serviceName"])
     for _, pod in workloads(objects):
@@ -105,7 +103,9 @@ def test_pods_get_nothing_that_they_do_not_need(name: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_receiver_has_time_to_stop(name: str) -> None:
     """The pause, the drain, and what follows it; probes that let it start, and see it when it is not ready."""
-    for each, pod in receivers(scenario(name)):
+    for each, pod in workloads(scenario(name)):
+        if component(each) not in RECEIVERS:
+            continue
         container = pod["spec"]["containers"][0]
         given = variables(container)
         drain = float(read_seconds(given.get("HEADRACE_LIMITS__DRAIN_TIME", LimitSettings().drain_time)))
@@ -249,7 +249,7 @@ def test_everything_that_a_pod_may_be_given_is_in_every_pod() -> None:
             assert given.pop(name).items() <= pod["metadata"][place].items(), (part, name)
         assert given.keys() - {"image", "service"} <= set(spec), part
         assert spec["serviceAccountName"] == ("landing" if part == "lake" else "site"), part
-    assert found == {"forward", "lumberjack", "courier", "logjam", "segment", "kafka", "lake", "live", "topics", "test"}
+    assert found == {*RECEIVERS, "kafka", "lake", "live", "topics", "test"}
 
 
 def test_two_long_names_of_releases_stay_apart() -> None:

@@ -27,6 +27,7 @@ from headrace_logjam.settings import LogjamSettings
 
 from tests.helm.chart import (
     CHART,
+    RECEIVERS,
     ROOT,
     SCENARIOS,
     RefusedError,
@@ -40,7 +41,6 @@ from tests.helm.chart import (
 
 pytestmark = [pytest.mark.requires("helm"), pytest.mark.long]
 
-RECEIVERS: Final = ("forward", "lumberjack", "courier", "logjam", "segment")
 CLASSES: Final[dict[str, type[Settings]]] = {
     **{name: named_protocols()[name].load().settings for name in RECEIVERS},
     "topics": TopicsProcessSettings,
