@@ -1,4 +1,4 @@
-"""What ``./headrace test`` hands to pytest, and what it says of the outcome."""
+"""What ``./headrace test`` says of a failed test."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
-import pytest
-from headrace_cli.__main__ import app
 from headrace_cli.ground import ROOT
-from headrace_cli.verbs import test as verb
-from headrace_cli.verbs.test import MOST_RERUNS, WHOLE
-from typer.testing import CliRunner
+from headrace_cli.verbs.test import MOST_RERUNS
 
 UNSTEADY = """\
 import pytest
@@ -24,29 +19,6 @@ def test_it(number, before=set()):
         before.add(number)
         raise AssertionError("unsteady")
 """
-
-
-@pytest.mark.parametrize(
-    ("arguments", "tier", "handed", "ended", "said"),
-    [
-        ([], "quick", [*WHOLE], 0, "ok pytest"),
-        (["--all", "-x"], "all", [*WHOLE, "-x"], 0, ""),
-        (["--full", "--maxfail=3", "-n0"], "full", [*WHOLE, "--maxfail=3", "-n0"], 0, ""),
-        (["tests/cli", "--pdb"], "all", ["tests/cli", "--pdb"], 4, "status 4"),
-        (["--full", "tests/cli"], "full", ["tests/cli"], -11, "SIGSEGV"),
-        *(([*words], "all", [*words], 0, "") for words in (["-k", "kill"], ["-kkill"], ["-m", "kafka"], ["--lf"])),
-    ],
-)
-def test_what_is_handed_to_pytest_and_how_it_ended(
-    arguments: list[str], tier: str, handed: list[str], ended: int, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(verb, "jars", Mock())
-    monkeypatch.setattr(verb, "java_home", Mock())
-    monkeypatch.setattr(subprocess, "run", called := Mock(return_value=Mock(returncode=ended)))
-    result = CliRunner().invoke(app, ["test", "--no-lint", *arguments])
-    assert result.exit_code == bool(ended)
-    assert said in result.output
-    assert called.call_args.args == ([sys.executable, "-m", "pytest", f"--tier={tier}", *handed],)
 
 
 def test_a_failed_test_is_run_once_more_and_named(tmp_path: Path) -> None:

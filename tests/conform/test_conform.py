@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,33 +21,14 @@ from headrace_conform.verb import conform
 from headrace_lumberjack.wire import V1, acknowledgement
 from typer.testing import CliRunner
 
-from tests.cli.operating.serving import Serve, serving
 from tests.contract.waiting import PATIENCE, there
-from tests.explaining import Receiver
+from tests.explaining import Serve, Stored, serving
 from tests.real_clients import built
 
 PROTOCOLS = sorted(ASKED)
 SERVERS = Path(__file__).parent / "servers"
 SILENCE = 59.0
 """Seconds of listening to what should say nothing, where it is known to say something."""
-
-
-def honest(protocol: str, hold: Path, meanwhile: bytes = b"") -> Serve:
-    """A receiver's own session, which answers when nothing holds its storage. `meanwhile`: what it says while it waits."""
-
-    held = hold.exists
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        receiver = Receiver(protocol)
-        while not receiver.over and (data := await reader.read(65_536)):
-            answer = receiver.feed(data, time.time_ns() // 1_000_000)
-            if held():
-                writer.write(meanwhile)
-            while held() and receiver.stored:  # noqa: ASYNC110  (a command of the shell ends it)
-                await asyncio.sleep(0.01)
-            writer.write(answer)
-
-    return serve
 
 
 def holding(hold: Path) -> dict[str, str]:
@@ -87,7 +67,7 @@ def told(capfd: pytest.CaptureFixture[str]) -> Told:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_honest_server_breaks_nothing(protocol: str, tmp_path: Path, told: Told) -> None:
     hold = tmp_path / "hold"
-    with serving(honest(protocol, hold)) as target:
+    with serving(Stored(protocol, hold.exists)) as target:
         status, probes = told(protocol, target, **holding(hold))
     assert {name: probe["answer"] for name, probe in probes.items() if probe["verdict"] == "broken"} == {}
     assert status == 0
@@ -104,7 +84,7 @@ def test_an_honest_server_breaks_nothing(protocol: str, tmp_path: Path, told: To
 
 def test_who_acknowledges_before_storing_is_found(tmp_path: Path, told: Told) -> None:
     hold = tmp_path / "hold"
-    with serving(honest("forward", tmp_path / "another")) as target:
+    with serving(Stored("forward")) as target:
         status, probes = told(
             "forward", target, **holding(hold), only=["before-storage", "half-closed", "gone"], silence=SILENCE
         )
@@ -135,7 +115,7 @@ def test_what_is_said_before_storage_is_counted(
         return await waits(line, came, seconds)
 
     monkeypatch.setattr(Line, "until", heard)
-    with serving(honest("lumberjack", hold, said)) as target:
+    with serving(Stored("lumberjack", hold.exists, said)) as target:
         status, probes = told("lumberjack", target, **holding(hold), only=[probe], silence=SILENCE)
     assert (status, probes[probe]["verdict"]) == (verdict == "broken", verdict)
     assert sentence in probes[probe]["answer"]
@@ -181,7 +161,7 @@ def test_the_storage_is_let_go_whatever_happens(tmp_path: Path) -> None:
 def test_a_command_fails(tmp_path: Path) -> None:
     options = {"hold": "echo why >&2; exit 3", "release": "true", "only": ["before-storage"]}
     refused = pytest.raises(CommandError, match=r"--hold-command echo .*: it ended with 3 \(why\)")
-    with serving(honest("forward", tmp_path / "hold")) as target, refused as raised:
+    with serving(Stored("forward")) as target, refused as raised:
         conform(target, "forward", **options)  # type: ignore[arg-type]
     assert raised.value.status == 1
 
@@ -209,7 +189,7 @@ def test_a_server_that_is_not_ours(early: bool, tmp_path: Path, told: Told) -> N
 
 @pytest.mark.long
 def test_the_command_line(tmp_path: Path) -> None:
-    with serving(honest("courier", tmp_path / "hold")) as target:
+    with serving(Stored("courier")) as target:
         options = ("--protocol", "courier", "--inflated", "1", "--largest", "1", "--silence", "1")
         done = CliRunner().invoke(app, ["conform", target, *options])
     assert done.exit_code == 0, done.output
