@@ -85,6 +85,12 @@ def broken(environment: dict[str, str], folder: Path, line: str, instead: str) -
     return {**environment, "PYTHONPATH": f"{folder}{os.pathsep}{environment['PYTHONPATH']}"}
 
 
+def test_no_seed_of_the_simulation_breaks_a_promise(environment: dict[str, str]) -> None:
+    done = simulated(environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"48 seeds, 0 failures, .* [1-9]\d\d acknowledgements", done.stdout), done.stdout
+
+
 @pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.parametrize(
@@ -95,38 +101,25 @@ def broken(environment: dict[str, str], folder: Path, line: str, instead: str) -
         (f"{ID}, self._events[index]", ID, "same_name_and_other_content_has_other_ids"),
         ("sum(64 + len(each) for each in events)", "0", "nothing_is_acknowledged_before_it_is_stored"),
         ("limits.event_bytes", "1 << 40", "event_that_is_too_large_is_quarantined"),
+        ("add(key)", "add(key); self._pending.stored(ticket, len(events), True)", ""),
+        (ID, 'os.urandom(8), index.to_bytes(4, "big")', ""),
     ],
-    ids=["text alone", "no number in the frame", "no content", "frames of no size", "events of any size"],
-)
-def test_the_contract_suite_finds_a_broken_one(
-    environment: dict[str, str], tmp_path: Path, line: str, instead: str, test: str
-) -> None:
-    said = suite(broken(environment, tmp_path, line, instead), f"jotter and {test}")
-    assert re.search(r"^1 failed, \d+ deselected", said, re.MULTILINE), said
-
-
-def test_no_seed_of_the_simulation_breaks_a_promise(environment: dict[str, str]) -> None:
-    done = simulated(environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"48 seeds, 0 failures, .* [1-9]\d\d acknowledgements", done.stdout), done.stdout
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("line", "instead"),
-    [
-        ("add(key)", "add(key); self._pending.stored(ticket, len(events), True)"),
-        (ID, 'os.urandom(8), index.to_bytes(4, "big")'),
-        (ID, "self._key"),
+    ids=[
+        *("text alone", "no number in the frame", "no content", "frames of no size", "events of any size"),
+        *("acknowledges before Kafka has stored", "a frame sent again has other ids"),
     ],
-    ids=["acknowledges before Kafka has stored", "a frame sent again has other ids", "equal events share an id"],
 )
-def test_the_simulation_finds_a_broken_one(
-    environment: dict[str, str], tmp_path: Path, line: str, instead: str
-) -> None:
-    done = simulated(broken(environment, tmp_path, line, instead))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "48 seeds" in done.stdout
+def test_a_broken_one_is_found(environment: dict[str, str], tmp_path: Path, line: str, instead: str, test: str) -> None:
+    """By a test of the contract suite, or by the simulation."""
+    text = FILES["headrace_jotter.py"]
+    assert text.count(line) == 1
+    (tmp_path / "headrace_jotter.py").write_text(text.replace(line, instead))
+    broken = {**environment, "PYTHONPATH": f"{tmp_path}{os.pathsep}{environment['PYTHONPATH']}"}
+    if test:
+        assert re.search(r"^1 failed, \d+ deselected", said := suite(broken, f"jotter and {test}"), re.MULTILINE), said
+    else:
+        done = simulated(broken)
+        assert (done.returncode, "48 seeds" in done.stdout) == (1, True), done.stdout + done.stderr
 
 
 @pytest.mark.kafka
