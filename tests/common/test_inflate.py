@@ -7,6 +7,7 @@ import os
 import random
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
@@ -21,8 +22,6 @@ from headrace_common.session.inflate import (
     inflate_zstd,
     zstd,
 )
-
-from tests.driving import BARREN_GZIP, BARREN_ZLIB
 
 MIB = 1 << 20
 WIDE = InflateLimits(64 * MIB, 1_000_000)
@@ -94,39 +93,31 @@ def test_what_is_no_stream_or_more_than_streams_is_no_limits_fault(inflate: Infl
     assert fault(data, WIDE, inflate) is None
 
 
+@pytest.mark.parametrize("size", [0, 4097, SLICE - 1, SLICE, SLICE + 1, 2 * SLICE, 2 * SLICE + 1, 50 * SLICE + 77])
+@pytest.mark.parametrize("level", [1, 9])
 @pytest.mark.parametrize(("inflate", "compress"), ALL, ids=["gzip", "zlib", "zstd"])
-class TestLimits:
-    def test_total_on_both_sides(self, inflate: Inflate, compress: Callable[[bytes], bytes]) -> None:
-        """No more than the limit comes out before the fault, of a bomb, too, and no slice has more than a mebibyte."""
-        for content in (os.urandom(100), os.urandom(SLICE), os.urandom(SLICE + 100), bytes(50 * MIB)):
-            size, data = len(content), compress(content)
-            sizes = [len(piece) for piece in inflate(data, InflateLimits(size, 1_000_000))]
-            assert (sum(sizes), max(sizes) <= SLICE) == (size, True)
-            for most in (size - 1, size // 8):
-                made: list[int] = []
-                with pytest.raises(ProtocolError) as caught:
-                    made.extend(len(piece) for piece in inflate(data, InflateLimits(most, 1_000_000)))
-                assert (caught.value.limit, sum(made) <= most) == ("LIMITS__INFLATED_BYTES", True)
-
-    @pytest.mark.parametrize("size", [0, 4097, SLICE - 1, SLICE, SLICE + 1, 2 * SLICE, 2 * SLICE + 1, 3 * SLICE + 77])
-    @pytest.mark.parametrize("level", [0, 1, 9])
-    def test_what_the_decompressor_holds_back_comes_out(
-        self, size: int, level: int, inflate: Inflate, compress: Callable[..., bytes]
-    ) -> None:
-        """A slice may be full while all input is consumed: of a zlib stream the rest was taken for missing."""
-        for content in (b"z" * size, b"z" * (size - 1) + b"y", os.urandom(1000) * (size // 1000)):
-            assert b"".join(inflate(compress(content, level), WIDE)) == content
+def test_all_comes_out_in_slices_up_to_the_limit(
+    size: int, level: int, inflate: Inflate, compress: Callable[..., bytes]
+) -> None:
+    """A slice may be full while all input is consumed: of a zlib stream the rest was taken for missing."""
+    for content in (b"z" * size, os.urandom(1000) * (size // 1000)):
+        data = compress(content, level)
+        pieces = list(inflate(data, InflateLimits(max(1, len(content)), 1_000_000)))
+        assert b"".join(pieces) == content
+        assert max(map(len, pieces), default=0) <= SLICE
+        made: list[int] = []
+        with pytest.raises(ProtocolError) if content else nullcontext():
+            made.extend(len(piece) for piece in inflate(data, InflateLimits(max(1, len(content) // 8), 1_000_000)))
+        assert sum(made) <= len(content) // 8
 
 
 @pytest.mark.parametrize(
     ("inflate", "data", "steps"),
     [
-        (inflate_gzip, BARREN_GZIP, len(BARREN_GZIP) / LAST_WINDOW),
-        (inflate_zlib, BARREN_ZLIB, len(BARREN_ZLIB) / LAST_WINDOW),
         (inflate_gzip, gzip.compress(b"") * 250, 250),
         (inflate_zstd, BARREN_ZSTD, len(BARREN_ZSTD) / LAST_WINDOW),
     ],
-    ids=["gzip", "zlib", "members", "zstd"],
+    ids=["members", "zstd"],
 )
 def test_blocks_without_output_are_inflated_in_steps(inflate: Inflate, data: bytes, steps: float) -> None:
     """16 MiB of them, one frame, held the event loop for more than five seconds."""

@@ -8,9 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
-from headrace_common.kafka.client import Topic
-from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.in_flight import InFlightFrame
 from headrace_common.publishing.publisher import CACHED_KEY, QUIET_TIME, REFUSED_TIME, STUCK_TIME, partition_of
@@ -28,23 +25,6 @@ LOOP = SlowLoop
 async def stage() -> AsyncIterator[Stage]:
     async with Stage(Kafka()) as stage:
         yield stage
-
-
-async def test_whatever_goes_wrong_at_the_start_is_tried_again_but_a_wrong_setting() -> None:
-    troubles: list[Exception] = [ConfigError("no such file"), AssertionError("a bug"), KeyError("x")]
-
-    class Troubled(Kafka):
-        async def describe(self, settings: KafkaSettings, also: Sequence[str] = ()) -> list[Topic]:
-            if troubles:
-                raise troubles.pop()
-            return await super().describe(settings, also)
-
-    stage = Stage(Troubled())
-    with pytest.raises(ConfigError):
-        await stage.__aenter__()
-    assert troubles == []
-    async with stage:
-        assert stage.publisher.ready_problems() == []
 
 
 @pytest.mark.parametrize("small", [False, True])

@@ -14,12 +14,12 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import pytest
 from aiokafka import errors
 from headrace_common.fairness.scheduler import TIME_SLICE, TOLD, Account
-from headrace_common.kafka.producer import LOST_US, POISON, REFUSED
+from headrace_common.kafka.producer import LOST_US, POISON
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import MIB
 from headrace_common.publishing.delivery import REFUSALS_PER_BATCH
@@ -100,7 +100,6 @@ class Take(NamedTuple):
 Step = Send | Say | Wait | Take
 
 
-OUTSIDE: Final = {kind.__name__ for kind in REFUSED}
 UNSURE: Final = {kind.__name__ for kind in POISON}
 OFTEN: Final = [
     "timed out", "stored, not replicated", "stored, and unknown", "lost request", "lost answer", "late answer", "UnknownError",
@@ -127,8 +126,7 @@ class PlannedFrame(FakeFrame):
         super().__init__(given, ticket, small=small, at_once=send.run)
         self.kept = send.kept
         self.expected: list[Expected] = []
-        self.connection = send.connection
-        self.heard = 0
+        self.heard, self.deadline = 0, NO_DEADLINE
         self.ended_at: float | None = None
         self.fate = ""
         for index, kind in enumerate(send.parts):
@@ -151,13 +149,12 @@ class PlannedFrame(FakeFrame):
 
 
 class Judge(Kafka):
-    """Takes and refuses by content, too, and knows what was promised."""
+    """Knows what was promised."""
 
     def __init__(self) -> None:
         super().__init__()
         self.max_message_bytes = TAKES
         self.on_store = self._look
-        self.refused_all = self.refused_quarantine = False
         self.unsure: set[bytes] = set()
         """Ids of events that Kafka has refused."""
         self.values: dict[str, dict[bytes, dict[bytes, bytes]]] = {
@@ -174,10 +171,8 @@ class Judge(Kafka):
 
     def said(self, batch: Request) -> Exception | str | None:
         topic, headers = batch.where.topic, [dict(record.headers) for record in batch.records]
-        if self.says[topic] and (name := self.says[topic][0]) in OUTSIDE | UNSURE:
-            self.refused_all |= name in OUTSIDE
-            self.refused_quarantine |= topic == "quarantine"
-            self.unsure.update(each.get("ce_id") or each["id"] for each in headers if name in UNSURE)
+        if self.says[topic] and self.says[topic][0] in UNSURE:
+            self.unsure.update(each.get("ce_id") or each["id"] for each in headers)
         return super().said(batch)
 
     def _look(self, stored: Stored) -> None:
@@ -212,11 +207,10 @@ class Promises(DeliveryListener):
     def __init__(self, kafka: Judge) -> None:
         self.account = Account()
         self.kafka = kafka
-        self.frames: dict[Ticket, tuple[PlannedFrame, float]] = {}
-        self.clock = asyncio.get_running_loop().time
+        self.frames: dict[Ticket, PlannedFrame] = {}
 
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
-        frame, _ = self.frames[ticket]
+        frame = self.frames[ticket]
         self.kafka.claim(frame.heard < stored or whole, "nothing more is reported")
         for part in frame.expected[frame.heard : stored]:
             self.kafka.claim(self.kafka.has(part), f"{part.kind} of frame {ticket} is reported, and not stored")
@@ -227,51 +221,27 @@ class Promises(DeliveryListener):
             self._ends(frame, "stored")
 
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:
-        frame, deadline = self.frames[ticket]
-        refused = self.kafka.refused_quarantine or self.kafka.refused_all
-        self.kafka.claim(refused or self.clock() >= deadline, f"frame {ticket} is abandoned for nothing: {error}")
-        self._ends(frame, "abandoned")
+        self._ends(self.frames[ticket], "abandoned")
 
     def _ends(self, frame: PlannedFrame, fate: str) -> None:
         self.kafka.claim(not frame.fate, f"frame {frame.ticket} is {fate} after it was {frame.fate}")
-        frame.fate, frame.ended_at = fate, self.clock()
+        frame.fate, frame.ended_at = fate, slow_loop().now
 
 
-class Judged(Stage):
-    """Three connections: the last has the second pump."""
-
-    kafka: Judge
-
-    def __init__(self, kafka: Judge) -> None:
-        super().__init__(kafka, DEADLINE)
-        self.connections = [Promises(kafka) for _ in range(3)]
-        self.frames: list[tuple[PlannedFrame, float]] = []
-
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        for pump in self.pumps:
-            pump._batch_bytes = BATCH
-        return self
-
-    def send(self, send: Send) -> None:
-        frame = PlannedFrame(send, len(self.frames))
-        deadline = NO_DEADLINE if send.kept else self.loop.now + DEADLINE
-        self.frames.append((frame, deadline))
-        listener = self.connections[send.connection]
-        listener.frames[frame.ticket] = self.frames[-1]
-        self.pumps[send.connection // 2].publish(frame, listener)
-
-
-async def play(loop: SlowLoop, *history: Step, answered: float = 1.0) -> Judged:
-    """Plays a history to its end, after which Kafka stores all, and judges it."""
-    kafka, stood_still = Judge(), 0.0
+async def play(loop: SlowLoop, *history: Step, answered: float = 1.0) -> tuple[Judge, list[PlannedFrame]]:
+    """Plays a history to its end, after which Kafka stores all, and judges it. The third connection has the second pump."""
+    kafka, frames, stood_still = Judge(), list[PlannedFrame](), 0.0
     kafka.timeout = answered
-    async with Judged(kafka) as stage:
-        bad = sum(sum(map(step.parts.count, "pl")) for step in history if isinstance(step, Send))
-        kafka.refused_all = bad > REFUSALS_PER_BATCH
+    connections = [Promises(kafka) for _ in range(3)]
+    async with Stage(kafka, DEADLINE) as stage:
+        for pump in stage.pumps:
+            pump._batch_bytes = BATCH
         for step in history:
             if isinstance(step, Send):
-                stage.send(step)
+                frames.append(frame := PlannedFrame(step, len(frames)))
+                frame.deadline = NO_DEADLINE if step.kept else loop.now + DEADLINE
+                connections[step.connection].frames[frame.ticket] = frame
+                stage.pumps[step.connection // 2].publish(frame, connections[step.connection])
             elif isinstance(step, Take):
                 kafka.max_message_bytes = step.most
             elif isinstance(step, Say) and not step.times:
@@ -294,10 +264,10 @@ async def play(loop: SlowLoop, *history: Step, answered: float = 1.0) -> Judged:
         assert not stage.ends
         assert stage.growth.used == 0
         assert not any(pump.waiting() or pump._queue or pump.oldest() for pump in stage.pumps)
-        for frame, deadline in stage.frames:
+        for frame in frames:
             assert frame.ended_at is not None
-            assert frame.ended_at <= deadline + 2 + stood_still, "a client hears at its deadline"
-    return stage
+            assert frame.ended_at <= frame.deadline + 2 + stood_still, "a client hears at its deadline"
+    return kafka, frames
 
 
 SENDS = st.builds(
@@ -353,7 +323,7 @@ def test_whatever_is_said_of_a_batch_that_is_stored_nothing_is_doubled_unseen(er
 
 def fates(*history: Step, answered: float = 1.0) -> list[str]:
     """What becomes of the frames of a history."""
-    return [frame.fate for frame, _ in slowly(lambda loop: play(loop, *history, answered=answered)).frames]
+    return [frame.fate for frame in slowly(lambda loop: play(loop, *history, answered=answered))[1]]
 
 
 @pytest.mark.parametrize("answer", ["TopicAuthorizationFailedError", "InvalidTimestampError"])
@@ -370,19 +340,19 @@ def test_what_is_refused_for_good_is_given_up(answer: str, topic: str, expected:
 @pytest.mark.parametrize("say", [Take(TAKES), Say("UnknownError", 1000)], ids=["topic", "broker"])
 def test_a_topic_or_broker_that_takes_nothing_is_not_taken_for_bad_records(say: Step) -> None:
     parts = "p" * 4 * REFUSALS_PER_BATCH if isinstance(say, Take) else "eee"
-    stage = slowly(lambda loop: play(loop, say, Send(parts), Wait(9)))
-    assert [frame.fate for frame, _ in stage.frames] == ["abandoned"]
-    assert not stage.kafka.values["quarantine"]
+    kafka, (frame,) = slowly(lambda loop: play(loop, say, Send(parts), Wait(9)))
+    assert frame.fate == "abandoned"
+    assert not kafka.values["quarantine"]
 
 
 @pytest.mark.parametrize("answer", ["late answer", "stored", "TopicAuthorizationFailedError"])
 async def test_many_at_once_are_told_in_several_turns(answer: str) -> None:
     """That pass their deadline, or are of one cycle. Ten thousand clients held the loop until all were told."""
-    async with Judged(Judge()) as stage:
+    async with Stage(Kafka(), DEADLINE) as stage:
         listener, told = Heard(0.001), [0]
         stage.kafka.says["events"].extend([answer] * 10)
         for number in range(100):
-            stage.pumps[0].publish(PlannedFrame(Send("e"), number), listener)
+            stage.pumps[0].publish(FakeFrame([event(number)], number), listener)
         while told[-1] < 100:
             await asyncio.sleep(0)
             slow_loop().work(0.001)
@@ -391,37 +361,38 @@ async def test_many_at_once_are_told_in_several_turns(answer: str) -> None:
         assert stage.pumps[0].oldest() is None
 
 
-class TestBounds:
-    """What a frame holds, and for how long it holds others up."""
+# What a frame holds
 
-    async def test_a_large_frame_that_waits_for_kafka_holds_nothing_that_its_parts_were_made_of(self) -> None:
-        async with Judged(Judge()) as stage:
-            stage.kafka.open.clear()
-            frame = PlannedFrame(Send("ee"), 0)
-            held = weakref.ref(frame)
-            stage.pumps[0].publish(frame, Heard())
-            del frame
-            await until(lambda: stage.kafka.sent, "a batch is sent")
-            gc.collect()
-            assert held() is None
 
-    async def test_many_rejects_with_large_attributes_are_not_held_at_once(self) -> None:
-        """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""
-        kafka, held = Kafka(), list[int]()
+async def test_a_large_frame_that_waits_for_kafka_holds_nothing_that_its_parts_were_made_of() -> None:
+    async with Stage(Kafka()) as stage:
+        stage.kafka.open.clear()
+        frame = FakeFrame([event(0), event(1)])
+        held = weakref.ref(frame)
+        stage.pumps[0].publish(frame, Heard())
+        del frame
+        await until(lambda: stage.kafka.sent, "a batch is sent")
+        gc.collect()
+        assert held() is None
 
-        def parts() -> Iterator[Part]:
-            for number in range(500):
-                held.append(number - sum(batch.count for batch in kafka.sent))
-                yield ENVELOPE.reject(Reason.BAD_RECORD, "bad", b"x", b"d.%032x" % number, b"y" * 16_000)
 
-        async with Stage(kafka) as stage:
-            stage.pumps[0]._batch_bytes = MIB
-            frame, listener = FakeFrame([]), Heard()
-            frame.runs = parts  # type: ignore[method-assign]
-            stage.pumps[0].publish(frame, listener)
-            await stage.idle()
-        assert listener.whole
-        assert 1 < max(held) < 200
+async def test_many_rejects_with_large_attributes_are_not_held_at_once() -> None:
+    """A hundred thousand bad entries of a byte each, with a message's option of 16 KiB each, are a gigabyte."""
+    kafka, held = Kafka(), list[int]()
+
+    def parts() -> Iterator[Part]:
+        for number in range(500):
+            held.append(number - sum(batch.count for batch in kafka.sent))
+            yield ENVELOPE.reject(Reason.BAD_RECORD, "bad", b"x", b"d.%032x" % number, b"y" * 16_000)
+
+    async with Stage(kafka) as stage:
+        stage.pumps[0]._batch_bytes = MIB
+        frame, listener = FakeFrame([]), Heard()
+        frame.runs = parts  # type: ignore[method-assign]
+        stage.pumps[0].publish(frame, listener)
+        await stage.idle()
+    assert listener.whole
+    assert 1 < max(held) < 200
 
 
 def test_a_refused_record_is_the_content() -> None:

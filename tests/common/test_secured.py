@@ -22,6 +22,7 @@ from tests.common.test_connection import data
 from tests.common.test_making_way import Door
 from tests.contract.certificates import Authority
 from tests.contract.waiting import until
+from tests.driving import traced
 
 LOOP = uvloop.new_event_loop  # as receivers run in
 RECORD_OF_A_BYTE = 23
@@ -60,13 +61,10 @@ async def test_a_connection_takes_little_memory(tmp_path: Path) -> None:
     door = Door(authority.server(tickets=0))
     async with door.open():
         first = await door.blocking(authority)
-        tracemalloc.start()
-        try:
+        with traced():
             there = [await door.blocking(authority) for _ in range(clients)]
             await door.admits(1 + clients)
             assert tracemalloc.get_traced_memory()[0] < clients * (64 << 10)
-        finally:
-            tracemalloc.stop()
         for each in (first, *there):
             each.close()
         await door.admits(0)

@@ -23,7 +23,7 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.segment import SegmentDialect, TodayDialect
 from tests.courier import driving as courier
-from tests.driving import NOW_MS, PEER
+from tests.driving import NOW_MS, PEER, traced
 from tests.explaining import Receiver
 from tests.forward import driving as forward
 from tests.lumberjack import driving as lumberjack
@@ -58,13 +58,10 @@ def test_a_connection_keeps_little_between_frames(name: str, events: int) -> Non
 
     kept = [talked(each) for each in data[:count]]  # what is made once for all is there
     gc.collect()
-    tracemalloc.start()
-    try:
+    with traced():
         kept += [talked(each) for each in data[count:]]
         gc.collect()
         held = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
     assert all(not (session.status().partial_bytes and events) for session in kept)
     assert held / count <= MOST_KEPT
 

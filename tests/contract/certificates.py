@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtensionOID, NameOID
+from cryptography.x509.oid import NameOID
 
 
 class Authority:
@@ -29,31 +29,20 @@ class Authority:
         self.file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(
-        self,
-        name: str,
-        common_name: str | None,
-        dns: str = "localhost",
-        *,
-        days: int = 1,
-        password: str = "",
-        encoded_names: bytes = b"",
+        self, name: str, common_name: str | None, dns: str = "localhost", *, days: int = 1, password: str = ""
     ) -> tuple[Path, Path]:
         """Certificate and key, in `name`.pem and `name`.key. Both appear by a rename, as a Kubernetes secret does.
 
         `days`: how long it is valid; negative: since when it is not. `password`: what the key is encrypted with.
-        `encoded_names`: the alternative names in DER, instead of `dns`.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Headrace's tests")]
         if common_name is not None:
             attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
         names = [x509.DNSName(dns), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        alternative: x509.ExtensionType = x509.SubjectAlternativeName(names)
-        if encoded_names:
-            alternative = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, encoded_names)
         certificate = (
             _builder(x509.Name(attributes), self._name, key.public_key(), days)
-            .add_extension(alternative, critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         locked: serialization.KeySerializationEncryption = serialization.NoEncryption()
