@@ -17,7 +17,7 @@ from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.kafka import producer
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import KafkaSettings, LimitSettings
+from headrace_common.operations.settings import MIB, KafkaSettings, LimitSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing import topics
 from headrace_common.publishing.in_flight import DeliveryListener
@@ -33,7 +33,6 @@ from tests.simulation.kafka import Broker, Request, SimulatedClient, Weather
 from tests.simulation.loop import Mortal, replaced
 
 NOW_MS = 1_700_000_000_000
-MIB = 1 << 20
 ENVELOPE = Envelope("forward", "/forward/test", "t")
 
 

@@ -73,15 +73,15 @@ class Door:
             await self.listener.close()
             await self.tasks.stop()
 
-    async def blocking(self, authority: Authority | None) -> socket.socket:
-        """A client's socket, over TLS if it trusts an authority."""
+    async def blocking(self, authority: Authority) -> socket.socket:
+        """A client's socket, over TLS."""
         assert self.listener._socket is not None
+        address, context = self.listener._socket.getsockname(), authority.context()
 
-        def connected(address: tuple[str, int]) -> socket.socket:
-            client = socket.create_connection(address, PATIENCE)
-            return client if authority is None else authority.context().wrap_socket(client, server_hostname="localhost")
+        def connected() -> socket.socket:
+            return context.wrap_socket(socket.create_connection(address, PATIENCE), server_hostname="localhost")
 
-        return await asyncio.to_thread(connected, self.listener._socket.getsockname())
+        return await asyncio.to_thread(connected)
 
     async def proves(self, client: Conversation) -> None:
         """A frame of the client is taken."""
@@ -101,10 +101,7 @@ class Door:
         await until(lambda: self.there() == number, f"{number} are there")
 
     def gave_everything_back(self) -> None:
-        receiver = self.receiver
-        kept = [receiver.connections, receiver.places]
-        assert [len(each) for each in kept] == [0] * len(kept)  # type: ignore[arg-type]
-        assert self.there() == 0
+        assert (len(self.receiver.connections), len(self.receiver.places), self.there()) == (0, 0, 0)
 
 
 async def ended(client: Conversation) -> bool:

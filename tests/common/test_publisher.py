@@ -76,17 +76,13 @@ async def test_what_is_refused_again_and_again_is_silence_too(stage: Stage) -> N
     assert await trying(QUIET_TIME + 2) == [], "not yet"
     publisher.collect()
     assert up._value.get() == 0
-    (said,) = log.calls
-    assert said.args == ("kafka stores nothing",)
-    assert "TopicAuthorizationFailedError" in said.kwargs["problem"]
     (problem,) = await trying(STUCK_TIME - QUIET_TIME)
-    assert "TopicAuthorizationFailedError" in problem
     await asyncio.sleep(REFUSED_TIME)
     assert publisher.ready_problems() == [], "clients may try again"
-    assert len(log.calls) == 1, "and it has stored nothing"
     assert await trying(1, refused=False) == []
     await until(lambda: len(log.calls) > 1, "that is said")
-    assert log.calls[1].args == ("kafka stores again",)
+    assert [said.args for said in log.calls] == [("kafka stores nothing",), ("kafka stores again",)]
+    assert all("TopicAuthorizationFailedError" in said for said in (problem, log.calls[0].kwargs["problem"]))
 
 
 # An ordering key's partition is the one that Kafka's own clients choose for it

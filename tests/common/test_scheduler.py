@@ -18,12 +18,13 @@ from headrace_common.fairness.scheduler import (
     Scheduler,
     Worker,
 )
+from headrace_common.operations.settings import MIB
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.publishing.pump import Pump
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Ticket
 
-from tests.common.kafkaless import MIB, FakeFrame, Kafka, Made, Stage, event, reject
+from tests.common.kafkaless import FakeFrame, Kafka, Made, Stage, event, reject
 from tests.common.slowly import SlowLoop, slow_loop
 
 LOOP = SlowLoop
