@@ -21,7 +21,6 @@ from headrace_common.kafka.record_batch import builder_of
 from tests.common.kafkaless import event
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.topic import own_topics, produce
-from tests.contract.waiting import PATIENCE
 
 NAMES = ("one", "two")
 
@@ -125,5 +124,5 @@ def test_a_java_error_is_its_message() -> None:
 def test_a_broker_that_cannot_start_is_noticed_at_once(tmp_path: Path) -> None:
     broker = EmbeddedKafka(tmp_path / "kafka", properties={"num.io.threads": "none"})
     with pytest.raises(CommandError, match=r"could not be formatted|stopped at its start"):
-        broker.start(timeout=PATIENCE)
+        broker.start()
     assert not broker.running

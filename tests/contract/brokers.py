@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import concurrent.futures
-import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,8 +19,8 @@ from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import HOST
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.contract.embedded import EmbeddedKafka, answers
-from tests.contract.waiting import until, wait_for
+from tests.contract.embedded import EmbeddedKafka
+from tests.contract.waiting import until
 
 BROKERS: Final = 3
 HEEDS_RULES: Final[Mapping[str, str]] = {
@@ -78,20 +77,6 @@ class _Node(EmbeddedKafka):
             f"version=1\nnode.id={self.number}\ncluster.id={self._cluster}\ndirectory.id={uuid.uuid4().hex[:22]}\n"
         )
 
-    def begin(self) -> None:
-        """Starts it and does not wait: alone, it answers nobody."""
-        self.prepare()
-        self._spawn()
-
-    def wait(self) -> None:
-        """Until it answers."""
-
-        def ready() -> bool:
-            assert self.running, f"broker {self.number} ended: {self._log_tail()}"
-            return answers(HOST, self.port)
-
-        wait_for(ready, f"broker {self.number} answers")
-
 
 class Brokers:
     """The cluster, which runs inside of a `with`. `hand` is the thread in which brokers are started: what a thread starts ends
@@ -125,8 +110,7 @@ class Brokers:
     def __exit__(self, *_: object) -> None:
         """All of them at once: the last ones would wait in vain for a controller."""
         for node in self.nodes.values():
-            with contextlib.suppress(AssertionError):
-                node.kill()
+            node.kill()
         self._hand.shutdown()
 
     @property

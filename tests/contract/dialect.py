@@ -8,12 +8,13 @@ import itertools
 import socket
 import ssl
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
 from headrace_common.record.contract import Reason
-from headrace_common.session.client import STREAM, Answer, Client
+from headrace_common.session.client import STREAM, Client
+from headrace_conform.bench import Line
 
 from tests.contract.waiting import PATIENCE
 
@@ -62,12 +63,9 @@ class Conversation:
         for frame in range(self.client.made):
             self.client.repeat(frame)
 
-    def receive(self, data: bytes) -> list[int]:
-        """The numbers of the frames that `data`, the server's next bytes, acknowledges as a whole, in order.
-
-        Raises `ProtocolError` for anything that the protocol does not allow the server to say.
-        """
-        return [each.frame for each in self.client.receive(data) if isinstance(each, Answer) and each.whole]
+    def receive(self, data: bytes) -> Iterable[object]:
+        """As `Client.receive`, of the server's next bytes."""
+        return self.client.receive(data)
 
 
 NO_SECTIONS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
@@ -141,29 +139,19 @@ def values(count: int, mark: str = "", **more: Any) -> list[dict[str, Any]]:
 
 
 class ContractClient:
-    """One connection of a client. Reads all the time, as a client should; `acknowledged` are the frames, in order."""
+    """One connection of a client. Reads all the time, as a client should."""
 
-    READ = 65536
-    """Bytes that it reads at once."""
-
-    def __init__(self, conversation: Conversation, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, conversation: Conversation, line: Line) -> None:
         self.conversation = conversation
-        self.acknowledged: list[int] = []
-        self.closed = False
-        self._reader = reader
-        self._writer = writer
+        self._line = line
         self._numbers = itertools.count()
-        self._news = asyncio.Condition()
-        self._reading = asyncio.create_task(self._read())
+        self._listening = asyncio.create_task(line.listen())
 
     @classmethod
     async def connect(
-        cls,
-        dialect: Dialect,
-        address: tuple[str, int],
-        context: ssl.SSLContext | None = None,
+        cls, dialect: Dialect, address: tuple[str, int], context: ssl.SSLContext | None = None,
         conversation: Conversation | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """A new connection; with `conversation`, of a client that goes on where an earlier connection of its broke off."""
         reader, writer = await asyncio.open_connection(
             *address, ssl=context, server_hostname="localhost" if context else None
@@ -171,31 +159,41 @@ class ContractClient:
         await dialect.greet(reader, writer)
         if conversation is not None:
             conversation.again()
-        return cls(conversation or dialect.conversation(), reader, writer)
+        speaks: Any = conversation or dialect.conversation()  # hears as its client does
+        return cls(speaks, Line(speaks, reader, writer))
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._reading.cancel()
-        self._writer.close()
-        with contextlib.suppress(OSError, ssl.SSLError):
-            await self._writer.wait_closed()
+        self._listening.cancel()
+        self._line.writer.close()
+        with contextlib.suppress(OSError):
+            await self._line.writer.wait_closed()
+
+    @property
+    def acknowledged(self) -> list[int]:
+        """The frames of which all is, in order."""
+        return [answer.frame for _, answer in self._line.answers if answer.whole]
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._line.ended)
 
     @property
     def local(self) -> str:
         """This end's `host:port`, as the receiver's log names it."""
-        host, port = self._writer.get_extra_info("sockname")[:2]
+        host, port = self._line.writer.get_extra_info("sockname")[:2]
         return f"{host}:{port}"
 
     def buffers(self, size: int) -> None:
         """The kernel keeps at most about `size` bytes that are written and not sent."""
-        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+        self._line.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
     async def write(self, data: bytes) -> None:
         """Any bytes."""
-        self._writer.write(data)
-        await self._writer.drain()
+        self._line.writer.write(data)
+        await self._line.writer.drain()
 
     async def send_frame(self, frame: bytes) -> int:
         """A frame that the conversation has made; its number."""
@@ -212,7 +210,7 @@ class ContractClient:
 
     def finish(self) -> None:
         """Sends no more, but reads on."""
-        self._writer.write_eof()
+        self._line.finish()
 
     async def receives(self, number: int, seconds: float = PATIENCE) -> None:
         """Waits for the acknowledgement of frame `number`."""
@@ -226,33 +224,12 @@ class ContractClient:
 
     async def hears_nothing(self, seconds: float) -> None:
         """For so long neither acknowledgement nor end."""
-        before = list(self.acknowledged)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds), self._news:
-                await self._news.wait_for(lambda: self.closed or self.acknowledged != before)
-        if self._reading.done():
-            self._reading.result()  # what the server may not say
+        before = self.acknowledged
+        await self.waits_for(lambda: self.acknowledged != before, seconds)
         assert self.acknowledged == before, f"acknowledged: {self.acknowledged[len(before) :]}"
         assert not self.closed, "closed"
 
-    async def waits_for(self, condition: Any, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds), self._news:
-                await self._news.wait_for(lambda: condition() or self.closed or self._reading.done())
-        if self._reading.done() and not self._reading.cancelled():
-            self._reading.result()
-
-    async def _read(self) -> None:
-        try:
-            while data := await self._reader.read(self.READ):
-                self.acknowledged += self.conversation.receive(data)
-                await self._tell()
-        except (ConnectionError, ssl.SSLError):
-            pass
-        finally:
-            self.closed = True
-            await self._tell()
-
-    async def _tell(self) -> None:
-        async with self._news:
-            self._news.notify_all()
+    async def waits_for(self, condition: Callable[..., bool], seconds: float) -> None:
+        """Until the condition holds, the server closes or the time is over. Fails if the server says what none may say."""
+        await self._line.until(condition, seconds)
+        assert not self._line.fault, self._line.fault

@@ -40,7 +40,6 @@ class EmbeddedKafka(Broker):
     ) -> None:
         super().__init__(folder, port, controller_port)
         self.log = self.folder / "server.log"
-        self._requested_ports = (port, controller_port)
         self._extra_properties = dict(properties or {})
         self._heap = heap
         self._scram_users = dict(scram_users or {})
@@ -71,8 +70,7 @@ class EmbeddedKafka(Broker):
 
     @override
     def prepare(self) -> None:
-        port, controller_port = self._requested_ports
-        self.port, self.controller_port = port or free_port(), controller_port or free_port()
+        self.port, self.controller_port = self.port or free_port(), self.controller_port or free_port()
         super().prepare()
 
     @override
@@ -89,37 +87,33 @@ class EmbeddedKafka(Broker):
         java, heap, *rest = super()._java(main, *arguments)
         return [java, heap, f"-Xmx{self._heap}", *rest]  # the last one counts
 
-    def start(self, timeout: float = BROKER_TIME) -> None:
-        """Start the broker and wait until it answers, for at most `timeout` seconds.
+    def start(self) -> None:
+        """Starts the broker and waits until it answers. `stop` ends it; it also ends together with this process.
 
-        `stop` ends it; it also ends together with this process. If another process takes a port that `prepare` has chosen,
-        the broker tries again with other ports. Raises `CommandError` as soon as the broker has died, with its last line.
+        Raises `CommandError` as soon as the broker has died, with its last line, or after `BROKER_TIME`.
         """
-        deadline = time.monotonic() + timeout
-        for attempt in range(3):
-            self.prepare()
-            self._spawn()
-            while self.running:
-                if answers(HOST, self.port):
-                    return
-                if time.monotonic() > deadline:
-                    self.stop()
-                    raise CommandError(f"Kafka did not answer within {timeout:.0f} s; see {self.log}.")
-                time.sleep(0.05)
-            if attempt == 2 or all(self._requested_ports) or "Address already in use" not in self._log_tail():
-                break
-        raise CommandError(f"Kafka stopped at its start: {message(self._log_tail()) or 'no output'}")
+        self.begin()
+        self.wait()
 
-    def _spawn(self) -> None:
+    def begin(self) -> None:
+        """Starts it and does not wait."""
+        self.prepare()
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                tethered(self.command()),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
+                tethered(self.command()), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                 env={**os.environ, **LOCALE},
-            )
+            )  # fmt: skip
+
+    def wait(self) -> None:
+        """Waits until it answers."""
+        deadline = time.monotonic() + BROKER_TIME
+        while not answers(HOST, self.port):
+            if not self.running:
+                raise CommandError(f"Kafka stopped at its start: {message(self._log_tail()) or 'no output'}")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise CommandError(f"Kafka did not answer within {BROKER_TIME:.0f} s; see {self.log}.")
+            time.sleep(0.05)
 
     def _log_tail(self) -> str:
         return self.log.read_text(errors="replace")[-10_000:] if self.log.exists() else ""

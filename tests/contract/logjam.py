@@ -35,51 +35,16 @@ def message(frames: Sequence[bytes]) -> bytes:
 READY = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\0")
 
 
-class Answers:
-    """A server's bytes to messages."""
-
-    def __init__(self) -> None:
-        self._data = b""
-        self._frames: list[bytes] = []
-        self.ready = False
-        """The server has said that it is."""
-
-    def receive(self, data: bytes) -> list[list[bytes]]:
-        self._data += data
-        found = []
-        while (frame := self._next()) is not None:
-            flags, body = frame
-            if flags & COMMAND:
-                assert body.startswith((b"\4PING", b"\5READY")), body
-                self.ready = self.ready or body.startswith(b"\5READY")
-                continue
-            self._frames.append(body)
-            if not flags & MORE:
-                found.append(self._frames)
-                self._frames = []
-        return found
-
-    def _next(self) -> tuple[int, bytes] | None:
-        data = self._data
-        width = 8 if data and data[0] & LONG else 1
-        if len(data) < 1 + width:
-            return None
-        end = 1 + width + int.from_bytes(data[1 : 1 + width], "big")
-        if len(data) < end:
-            return None
-        self._data = data[end:]
-        return data[0], data[1 + width : end]
-
-
 class LogjamConversation(Conversation):
     """Frames of many messages: each is answered, in order."""
 
     def __init__(self) -> None:
         super().__init__(LogjamClient(app_envs=1))
-        self._answers = Answers()
+        self._data = b""
+        self._frames: list[bytes] = []
 
     def again(self) -> None:
-        self._answers = Answers()
+        self._data, self._frames = b"", []
         super().again()
 
     def _greeted(self, frame: bytes) -> bytes:
@@ -87,12 +52,22 @@ class LogjamConversation(Conversation):
         frames = split(frame)
         return b"".join(message(frames[at : at + MESSAGE_FRAMES]) for at in range(0, len(frames), MESSAGE_FRAMES))
 
-    def receive(self, data: bytes) -> list[int]:
-        return [
-            each
-            for frames in self._answers.receive(data)
-            for each in super(LogjamConversation, self).receive(joined(frames))
-        ]
+    def receive(self, data: bytes) -> list[object]:
+        self._data += data
+        found: list[object] = []
+        while len(self._data) > (width := 8 if self._data[:1] and self._data[0] & LONG else 1):
+            flags, end = self._data[0], 1 + width + int.from_bytes(self._data[1 : 1 + width], "big")
+            if len(self._data) < end:
+                break
+            body, self._data = self._data[1 + width : end], self._data[end:]
+            if flags & COMMAND:
+                assert body.startswith((b"\4PING", b"\5READY")), body
+                continue
+            self._frames.append(body)
+            if not flags & MORE:
+                found += super().receive(joined(self._frames))
+                self._frames = []
+        return found
 
 
 class LogjamDialect(Dialect):

@@ -13,6 +13,7 @@ import json
 import ssl
 import struct
 import time
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,8 +28,6 @@ _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 _MECHANISMS: Final = (b"OAUTHBEARER", b"AWS_MSK_IAM")
 _FLEXIBLE: Final = 2
 """From this version on, SaslAuthenticate has tagged fields and compact lengths (KIP-482)."""
-
-_UNSUPPORTED_MECHANISM: Final = 33
 
 
 def read_token(token: str) -> tuple[str, dict[str, str]]:
@@ -46,16 +45,14 @@ def fault_of(token: str, region: str) -> str:
 
 def fault_in(says: Mapping[str, str], region: str) -> str:
     """The same for what a token says."""
-    if says.get("Action") != "kafka-cluster:Connect":
-        return f"it is for {says.get('Action')}"
     made = datetime.strptime(says["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
     life = int(says["X-Amz-Expires"])
     if not 0 < life <= LIFE or not made - 60 <= time.time() <= made + life:
         return "not valid now"
     scope = says["X-Amz-Credential"].split("/", 2)[2]
-    if says["X-Amz-Algorithm"] != "AWS4-HMAC-SHA256" or scope != f"{region}/kafka-cluster/aws4_request":
-        return f"signed for {scope}"
-    return "" if len(says.get("X-Amz-Signature", "")) == 64 else "not signed"
+    signed = says["X-Amz-Algorithm"], scope, len(says["X-Amz-Signature"]), says["Action"]
+    right = "AWS4-HMAC-SHA256", f"{region}/kafka-cluster/aws4_request", 64, "kafka-cluster:Connect"
+    return "" if signed == right else f"signed as {signed}"
 
 
 class Door:
@@ -67,7 +64,7 @@ class Door:
         self._region = region
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.load_cert_chain(*certificate)
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: set[StreamWriter] = set()
         self.tokens: list[str] = []
         """That clients have shown."""
         self.mechanisms: list[bytes] = []
@@ -87,27 +84,21 @@ class Door:
         for writer in list(self._open):
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection(HOST, self._behind)
         self._open |= {writer, far_writer}
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
                 await self._login(reader, writer, far_reader, far_writer)
-                await asyncio.wait(
-                    {asyncio.create_task(_pass(reader, far_writer)), asyncio.create_task(_pass(far_reader, writer))},
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
+                ways = _pass(reader, far_writer), _pass(far_reader, writer)
+                await asyncio.wait([*map(asyncio.create_task, ways)], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in (writer, far_writer):
                 each.close()
                 self._open.discard(each)
 
     async def _login(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        far_reader: asyncio.StreamReader,
-        far_writer: asyncio.StreamWriter,
+        self, reader: StreamReader, writer: StreamWriter, far_reader: StreamReader, far_writer: StreamWriter
     ) -> None:
         """Until a token is good. Questions before that, about the versions, go to the broker."""
         while True:
@@ -116,13 +107,12 @@ class Door:
             body = frame[10 + max(0, client) :]
             if kind == _SASL_HANDSHAKE:
                 self.mechanisms.append(body[2:])
-                error = 0 if body[2:] in _MECHANISMS else _UNSUPPORTED_MECHANISM
                 listed = b"".join(struct.pack(">h", len(name)) + name for name in _MECHANISMS)
-                _say(writer, struct.pack(">ihi", correlation, error, len(_MECHANISMS)) + listed)
+                _say(writer, struct.pack(">ihi", correlation, 0, len(_MECHANISMS)) + listed)
             elif kind == _SASL_AUTHENTICATE:
                 flexible = version >= _FLEXIBLE
                 fault, answer = self._judge(_compact(body[1:]) if flexible else body[4:])
-                _say(writer, _authenticated(correlation, 0, answer, flexible=flexible))
+                _say(writer, _authenticated(correlation, answer, flexible=flexible))
                 if not fault:
                     return
                 await _frame(reader)  # what a client says to a refusal
@@ -155,13 +145,13 @@ def _compact(data: bytes) -> bytes:
             return data[place : place + size - 1]
 
 
-def _authenticated(correlation: int, error: int, answer: bytes, *, flexible: bool) -> bytes:
+def _authenticated(correlation: int, answer: bytes, *, flexible: bool) -> bytes:
     """The answer to SaslAuthenticate: no message, and how long the session may last."""
     life = struct.pack(">q", 1000 * LIFE)
     if not flexible:
-        return struct.pack(">ihhi", correlation, error, -1, len(answer)) + answer + life
+        return struct.pack(">ihhi", correlation, 0, -1, len(answer)) + answer + life
     assert len(answer) < 0x7F
-    return struct.pack(">ibhbb", correlation, 0, error, 0, len(answer) + 1) + answer + life + b"\0"
+    return struct.pack(">ibhbb", correlation, 0, 0, 0, len(answer) + 1) + answer + life + b"\0"
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
@@ -173,7 +163,7 @@ def _say(writer: asyncio.StreamWriter, frame: bytes) -> None:
     writer.write(struct.pack(">i", len(frame)) + frame)
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass(reader: StreamReader, writer: StreamWriter) -> None:
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         while data := await reader.read(65536):
             writer.write(data)

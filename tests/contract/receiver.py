@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+from headrace_cli.machine.ports import free_port
 from headrace_cli.machine.tether import tethered
 from headrace_common.operations.settings import KafkaSettings, environment, own_environment
 from headrace_common.operations.variables import named_protocols
@@ -46,26 +46,6 @@ def variables(kafka: KafkaSettings, sections: Sections | None = None) -> dict[st
     return {**inherited, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **ours}
 
 
-class Reserved:
-    """A free `port` of the loopback interface, until it is given back: other workers, and all who connect, are given ports all
-    the time.
-
-    On Linux who sets SO_REUSEADDR, as every server does, can listen there all the same. Elsewhere nobody could, so it is not
-    held: it was free a moment ago, and no more.
-    """
-
-    def __init__(self) -> None:
-        self._holds = socket.socket()
-        self._holds.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._holds.bind((HOST, 0))
-        self.port: int = self._holds.getsockname()[1]
-        if sys.platform != "linux":
-            self._holds.close()
-
-    def give_back(self) -> None:
-        self._holds.close()
-
-
 class Receiver:
     """``python -m headrace_<protocol>`` on free ports. What it says goes to `log`."""
 
@@ -82,7 +62,6 @@ class Receiver:
         """Variables beside those of its settings."""
         self._sections = dict(sections or {})
         self._process: subprocess.Popen[bytes] | None = None
-        self._reserved: Reserved | None = None
         self._lines_before = 0
 
     @classmethod
@@ -110,9 +89,7 @@ class Receiver:
 
     def spawn(self) -> None:
         """Starts the process and does not wait for anything. It ends when the thread does that calls this."""
-        if not self.port:
-            self._reserved = Reserved()
-            self.port = self._reserved.port
+        self.port = self.port or free_port()
         self._lines_before = len(self.lines())
         ours = named_protocols().get(self.protocol)
         rest, chosen = parted(ours.load().settings, self._sections) if ours else (self._sections, [])
@@ -164,9 +141,7 @@ class Receiver:
         assert await self.ended() == 0
 
     def stop(self) -> None:
-        """Ends it if it runs, for good: its port is anybody's."""
-        if self._reserved is not None:
-            self._reserved.give_back()
+        """Ends it if it runs."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
@@ -239,14 +214,6 @@ class Receiver:
         status = self.exit_status()
         assert status is not None
         return status
-
-
-def occupied() -> socket.socket:
-    """A socket that listens on a port, so that nobody else can."""
-    taken = socket.socket()
-    taken.bind((HOST, 0))
-    taken.listen()
-    return taken
 
 
 class Receivers:

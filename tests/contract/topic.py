@@ -107,16 +107,6 @@ async def quarantined(kafka: KafkaSettings, mark: str | None = None) -> list[Sto
     return records if mark is None else [r for r in records if mark.encode() in r.value]
 
 
-async def stored(kafka: KafkaSettings, topic: str) -> int:
-    """How many records `topic` holds now."""
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka.bootstrap_servers, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        return sum((await consumer.end_offsets(consumer.assignment())).values())
-    finally:
-        await consumer.stop()
-
-
 def in_order(records: Iterable[Stored]) -> None:
     """Every record has the headers of an event, in their order, and no key."""
     for record in records:

@@ -48,13 +48,3 @@ def there(value: T | None) -> T:
     """What must be there by now."""
     assert value is not None
     return value
-
-
-def before(note: Callable[..., object], real: Callable[..., T]) -> Callable[..., T]:
-    """What a test puts in the place of `real`: `note` is called with the same arguments, then `real`."""
-
-    def both(*arguments: Any) -> T:
-        note(*arguments)
-        return real(*arguments)
-
-    return both

@@ -112,30 +112,28 @@ def beat(found: Document) -> tuple[bytes, Part]:
 def _beat(found: Document, fields: dict[str, Any], time: str | None) -> tuple[bytes, Part]:
     if found.reason:
         return framed(found.raw), Part(found.raw, RANDOM, "-", source("lumberjack"), "", {}, found.reason)
-    of: dict[str, dict[str, Any]] = {
-        name: fields[name] if type(fields.get(name)) is dict else {}
-        for name in ("@metadata", "agent", "log", "host", "event")
-    }
-    texts = {
-        name: fields.get(name) if type(fields.get(name)) is str else None
-        for name in ("message", "type", "host", "@timestamp")
-    }
-    metadata, agent, log = (of[name] for name in ("@metadata", "agent", "log"))
-    subject = metadata.get("raw_index") or metadata.get("index") or metadata.get("beat") or texts["type"]
-    host = of["host"].get("name") or agent.get("hostname") or texts["host"]
+
+    def at(*path: str, kind: type = str) -> Any:
+        """What is there, if it is of this kind."""
+        found: Any = fields
+        for name in path:
+            found = found.get(name) if type(found) is dict else None
+        return found if type(found) is kind else None
+
+    subject = at("@metadata", "raw_index") or at("@metadata", "index") or at("@metadata", "beat") or at("type")
+    host = at("host", "name") or at("agent", "hostname") or at("host")
     host = host if host and len(host.encode()) <= 1024 else ADDRESS
     own: str | Like = RANDOM
-    origin = (
-        [metadata["_id"]]
-        if metadata.get("_id")
-        else [agent.get("id"), agent.get("ephemeral_id"), log.get("file"), log.get("offset")]
-    )
-    if texts["@timestamp"] is not None and None not in origin:
-        content = _written(found.body) if texts["message"] is None else [texts["message"]]
-        documents = (log.get("file"), *(fields.get(name) for name in ("tags", "fields", "data_stream")))
-        file, *others = (_written(spelled(each, found.style).raw) for each in documents)
-        origin[2:3] = [file] if len(origin) > 1 else []
-        what = [origin, subject, of["event"].get("dataset"), others, texts["@timestamp"], content, len(found.body)]
+    file = at("log", "file", kind=dict)
+    origin = [at("agent", "id"), at("agent", "ephemeral_id"), file, at("log", "offset", kind=int)]
+    if at("@metadata", "_id"):
+        origin = [at("@metadata", "_id")]
+    if at("@timestamp") is not None and None not in origin:
+        content = _written(found.body) if at("message") is None else [at("message")]
+        documents = (file, *(fields.get(name) for name in ("tags", "fields", "data_stream")))
+        written, *others = (_written(spelled(each, found.style).raw) for each in documents)
+        origin[2:3] = [written] if len(origin) > 1 else []
+        what = [origin, subject, at("event", "dataset"), others, at("@timestamp"), content, len(found.body)]
         own = Like(json.dumps(what, sort_keys=True), found.style)
     about = found.note | ({} if time else NO_TIME)
     return framed(found.raw), Part(found.body, own, subject or "-", source("lumberjack", host), time or NOW, about)
