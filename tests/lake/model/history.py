@@ -22,8 +22,7 @@ from tests.lake.model.stage import Process, Stage
 from tests.lake.model.tables import Disk
 from tests.lake.model.topics import EVENTS, QUARANTINE, Kafka, Record
 
-LAKE = "lake"
-CHECKPOINT = "checkpoint"
+JOB = "job"
 STEP = 0.05
 """Seconds that a step takes."""
 MOST_STEPS = 20_000
@@ -43,7 +42,7 @@ class History:
         self.chance = Random(seed)
         self.stage = Stage(self.chance)
         self.kafka = Kafka()
-        self.disk = Disk(self.stage.step, lambda: self.world.clock)
+        self.disk = Disk(self.stage.step, lambda: self.world.clock, lambda: self.world.now())
         self.world = World(self.kafka, self.disk, self.stage.step, self.chance.random)
         self.world.beside = self.beside
         self.world.retention_days = self.chance.choice((0, 1, 1, 2))
@@ -55,8 +54,7 @@ class History:
         self.erasers: list[Process] = []
         self.erased = 0
         """Erasers that have ended well."""
-        self.commands: list[Process] = []
-        """Replays."""
+        self.replays: list[Process] = []
         self.most = self.chance.choice((3, 10, 40))
         self.late = self.chance.choice((0.01, 0.05, 0.3))
         """How soon a dead job's write is committed: the chance in each step."""
@@ -68,7 +66,7 @@ class History:
         with self.world.in_place():
             self.kafka.make(EVENTS, self.chance.randint(1, 3))
             self.kafka.make(QUARANTINE, self.chance.randint(1, 2))
-            self.world.make_lake(LAKE)
+            self.world.make_lake()
             self.produce()
             self.begin()
             weights = [often * self.chance.choice((0, 1, 1, 5)) for often in ACTIONS.values()]
@@ -106,26 +104,26 @@ class History:
 
     # Jobs
 
-    def begin(self, checkpoint: str = CHECKPOINT) -> None:
-        self.jobs[checkpoint] = self.stage.start(checkpoint, lambda: self.supervise(checkpoint))
+    def begin(self, name: str = JOB) -> None:
+        self.jobs[name] = self.stage.start(name, lambda: self.supervise(name))
 
-    def supervise(self, checkpoint: str) -> None:
+    def supervise(self, name: str) -> None:
         """Starts the job again, as its supervisor does, and does what its last words ask the operator to do."""
         accept_loss = False
         for _ in range(ATTEMPTS):
             try:
-                Run(self.world, LAKE, checkpoint, accept_loss=accept_loss, most=self.most).land()
-                self.say(f"{checkpoint}: landed all")
+                Run(self.world, accept_loss=accept_loss, most=self.most).land()
+                self.say(f"{name}: landed all")
                 return
             except (KafkaAwayError, PartitionsAddedError):
                 self.stage.step()
             except HaltError as error:
-                self.halted(checkpoint, error)
+                self.halted(name, error)
                 accept_loss = accept_loss or isinstance(error, GapError)
-                if isinstance(error, SupersededError) and checkpoint != CHECKPOINT:
+                if isinstance(error, SupersededError) and name != JOB:
                     return
             except Exception as error:
-                self.failed(checkpoint, error)
+                self.failed(name, error)
                 return
 
     def failed(self, name: str, error: Exception) -> None:
@@ -196,9 +194,9 @@ class History:
         self.chance.choice(list(self.jobs.values())).frozen_until = self.stage.steps + self.chance.choice((50, 400))
 
     def begin_another(self) -> None:
-        """Another job on the same tables: with the same checkpoint, or with its own."""
+        """Another job on the same tables: one that is started again whenever it is shut out, or one that gives up."""
         if self.chance.random() < 0.6:
-            self.stage.start("twin", lambda: self.supervise(CHECKPOINT))
+            self.stage.start("twin", lambda: self.supervise(JOB))
         else:
             self.begin(f"other-{len(self.jobs)}")
 
@@ -209,13 +207,13 @@ class History:
         """Some rows are erased, or what earlier erasures have left; the one before may be killed."""
         if self.erasers and self.chance.random() < 0.3:
             self.stage.kill(self.chance.choice(self.erasers))
-        rows = [row for name in (EVENTS_TABLE, QUARANTINE_TABLE) for row in self.disk.table(f"{LAKE}/{name}").rows]
+        rows = [row for name in (EVENTS_TABLE, QUARANTINE_TABLE) for row in self.disk.table(name).rows]
         some = self.chance.sample(rows, min(len(rows), self.chance.choice((0, 1, 5, 5))))
         self.erasers.append(self.start_eraser({place_of(row) for row in some}))
 
     def start_eraser(self, wanted: set[Place]) -> Process:
         def body() -> None:
-            eraser(self.world, LAKE, wanted).run()
+            eraser(self.world, wanted).run()
             self.erased += 1
 
         return self.stage.start("eraser", lambda: self.once("eraser", body))
@@ -226,23 +224,21 @@ class History:
         if self.chance.random() < 0.7:
             self.lose_rows()
         if stops:
-            self.stage.kill(self.jobs[CHECKPOINT])
+            self.stage.kill(self.jobs[JOB])
         self.pass_time(self.chance.choice((0, 0, 20)))
-        self.command("replay", partial(replay, self.world, LAKE))
+        for process in self.replays:
+            self.stage.kill(process)
+        body = partial(replay, self.world)
+        self.replays.append(self.stage.start("replay", lambda: self.once("replay", body)))
         self.pass_time(self.chance.choice((0, 30, 100, 300)))
         if stops:
             self.begin()
 
-    def command(self, name: str, body: Callable[[], object]) -> None:
-        for process in self.commands:
-            self.stage.kill(process)
-        self.commands.append(self.stage.start(name, lambda: self.once(name, body)))
-
     def lose_rows(self) -> None:
         """Somebody deletes rows of batches."""
-        lines = self.disk.table(f"{LAKE}/{BATCHES}").rows
+        lines = self.disk.table(BATCHES).rows
         for name in (EVENTS_TABLE, QUARANTINE_TABLE):
-            table = self.disk.tables.get(f"{LAKE}/{name}")
+            table = self.disk.tables.get(name)
             for file, rows in list(table.files.items()) if table and self.chance.random() < 0.6 else ():
                 gone = [
                     row
@@ -296,20 +292,20 @@ class History:
                 self.world.orphans.pop()
         self.kafka.away_until = 0
         self.say("the last run")
-        self.last(self.stage.start(LAKE, lambda: self.supervise(CHECKPOINT)))
+        self.last(self.stage.start("last", lambda: self.supervise(JOB)))
         if self.world.lost:
             self.last(self.stage.start("replay", lambda: self.once("replay", self.last_replay)))
-            self.last(self.stage.start(LAKE, lambda: self.supervise(CHECKPOINT)))
+            self.last(self.stage.start("last", lambda: self.supervise(JOB)))
         self.last(self.start_eraser(set()))
-        judge = Judge(self.world, LAKE)
+        judge = Judge(self.world)
         self.failures += judge.faults()
         if self.proven and judge.whole():
             self.prove()
 
     def last_replay(self) -> None:
         """Notes what it leaves: the rows before the first line that it takes."""
-        lines = self.disk.table(f"{LAKE}/{BATCHES}").rows
-        first = replay(self.world, LAKE)
+        lines = self.disk.table(BATCHES).rows
+        first = replay(self.world)
         taken = [line for line in lines if first is not None and line["number"] >= first]
         for name, place in self.world.lost:
             if not any(covers(line, place) for line in taken):

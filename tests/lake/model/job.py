@@ -1,14 +1,12 @@
 """A run of the landing job: what it decides is the product's own code, what it reads and writes is in memory.
 
-Replaced are `Tables` and the executions of plans (`lists`), Hadoop's file systems, and Spark's streaming engine (`Run._query`: a
-batch's offsets are written before it, its commit after it).
+Replaced are `Tables` and the executions of plans (`lists`), the logs of tables, and Spark's streaming engine (`Run._query`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +17,7 @@ from unittest import mock
 from headrace_lake.commands.erase import Erase, ErasureRequest
 from headrace_lake.commands.replay import go_back
 from headrace_lake.kafka import gaps, start, unlanded
-from headrace_lake.kafka.checkpoint import Range, ends, of_epoch, ranges
+from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.source import TopicInfo, TopicPartition
 from headrace_lake.kafka.start import Position
@@ -82,12 +80,12 @@ class World:
         """The job's own clock."""
         return self.clock + self.ahead
 
-    def make_lake(self, path: str) -> None:
+    def make_lake(self) -> None:
         for name in TABLES:
-            self.disk.make(f"{path}/{name}")
+            self.disk.make(name)
 
-    def tables(self, lake: str) -> Any:
-        return Lists(self, lake)
+    def tables(self) -> Any:
+        return Lists(self)
 
     def brokers(self) -> Any:
         return Brokers(self.kafka, self.step, lambda: self.steps)
@@ -155,31 +153,29 @@ class Ignored:
 IGNORED: Any = Ignored()
 
 
-def eraser(world: World, lake: str, wanted: Set[Place]) -> Erase:
+def eraser(world: World, wanted: Set[Place]) -> Erase:
     """Erases the records at `wanted`; what earlier erasures have left, too."""
-    tables = world.tables(lake)
+    tables = world.tables()
     request = ErasureRequest("some" if wanted else "", "", "")
     rows: Any = ErasureLists(tables, wanted)
     return Erase(tables, rows, request, apply=True, log=IGNORED)
 
 
-def replay(world: World, lake: str) -> int | None:
+def replay(world: World) -> int | None:
     """Makes `batches` forget all that Kafka holds; the next job lands it again."""
     since = datetime(1970, 1, 1, tzinfo=UTC)
-    return go_back(world.tables(lake), world.brokers(), (EVENTS, QUARANTINE), since, IGNORED)
+    return go_back(world.tables(), world.brokers(), (EVENTS, QUARANTINE), since, IGNORED)
 
 
 class Run:
     """One start of the job. Ends when Kafka has no more."""
 
-    def __init__(self, world: World, lake: str, checkpoint: str, *, accept_loss: bool, most: int) -> None:
+    def __init__(self, world: World, *, accept_loss: bool, most: int) -> None:
         self._world = world
-        self._lake = lake
-        self._tables = world.tables(lake)
+        self._tables = world.tables()
         self._most = most
         self._accept_loss = accept_loss
-        self._root = checkpoint
-        self._checkpoint = ""
+        self._planned: list[Range] = []
         self._brokers: Any = world.brokers()
         self._guard = ClockGuard(IGNORED, IGNORED, world.now, lambda: world.clock)
         self._upkeep: Process | None = None
@@ -191,14 +187,13 @@ class Run:
         fence.epoch()
         claiming = Claim(self._tables, self._brokers, accept_loss=self._accept_loss, log=IGNORED)
         epoch, found = claiming.begin(fence, topics)
-        self._checkpoint = of_epoch(self._tables.storage, self._root, epoch)
         known = Topics(EVENTS, QUARANTINE, {name: topic.id for name, topic in topics.items()})
         try:
             execution = OnLists(self._tables, fence, known, self._ids(found, topics))
         except DataLossError as error:
             raise HaltError("Spark: data were lost") from error
         job = Landing(
-            Epoch(epoch, known, fence, found, IGNORED), ranges=self._ranges, brokers=self._brokers,
+            Epoch(epoch, known, fence, found, IGNORED), ranges=lambda _: self._planned, brokers=self._brokers,
             execution=execution, stopping=lambda: False, on_landed=partial(self._landed, epoch),
         )  # fmt: skip
         try:
@@ -232,43 +227,37 @@ class Run:
         return Ids(self._tables, topics[EVENTS].id, since)
 
     def _query(self, job: Landing, epoch: int, found: Position, topics: Mapping[str, TopicInfo]) -> None:
-        """Spark's streaming query over both topics, `AvailableNow` without its fixed end."""
-        firsts = {
-            name: {number: at if at >= 0 else self._first(name, int(number)) for number, at in starts.items()}
-            for name, starts in found.starting(topics).items()
-        }
-        self._write("sources/0/0", f"v1\n{json.dumps(firsts)}")
+        """Spark's streaming query over both topics, `AvailableNow` without its fixed end. Its checkpoint is scratch: no start
+        reads what another has written there.
+        """
         ids = {name: topic.id for name, topic in topics.items()}
+        begins = {
+            (name, int(number)): at if at >= 0 else self._first(name, int(number))
+            for name, starts in found.starting(topics).items()
+            for number, at in starts.items()
+        }
         for batch in itertools.count():
-            if not self._plan(batch):
+            self._world.step()
+            self._planned = self._plan(begins)
+            if not self._planned:
                 return
+            begins |= {(each.topic, each.partition): each.end for each in self._planned}
             self._world.began.setdefault(transaction(epoch, batch), self._world.clock)
-            job(self._world.records(self._ranges(batch), ids), batch)
-            self._write(f"commits/{batch}", "{}")
-
-    def _ranges(self, batch: int) -> list[Range]:
-        return ranges(self._tables.storage, self._checkpoint, batch)
-
-    def _write(self, name: str, text: str) -> None:
-        self._world.disk.write(f"{self._checkpoint}/{name}", text)
+            job(self._world.records(self._planned, ids), batch)
+            self._world.step()
 
     def _first(self, name: str, number: int) -> int:
         return int(self._brokers.offsets([(name, number)], earliest=True)[name, number])
 
-    def _plan(self, batch: int) -> bool:
-        """Writes the offsets of the next batch; False if there is nothing new."""
-        begins = ends(self._tables.storage, self._checkpoint, batch - 1)
-        planned: dict[str, dict[str, int]] = {}
+    def _plan(self, begins: Mapping[TopicPartition, int]) -> list[Range]:
+        """Returns the ranges of the next batch; none if there is nothing new."""
+        planned: list[Range] = []
         for name in (EVENTS, QUARANTINE):
             pairs = [(name, number) for number in range(self._brokers.topics((name,))[name].partitions)]
             for (_, number), end in self._brokers.offsets(pairs, earliest=False).items():
                 began = begins.get((name, number), 0)
                 if end < began:
                     raise DataLossError(message=f"{name}: some data may have been lost")
-                planned.setdefault(name, {})[str(number)] = min(end, began + self._most)
-        moved = any(
-            end > begins.get((name, int(number)), 0) for name, each in planned.items() for number, end in each.items()
-        )
-        if moved:
-            self._write(f"offsets/{batch}", f"v1\n{{}}\n{json.dumps(planned)}")
-        return moved
+                if end > began:
+                    planned.append(Range(name, number, began, min(end, began + self._most)))
+        return planned

@@ -29,18 +29,18 @@ class Judge:
     A row that has landed may be missing only if a transaction of retention or of an erasure says so.
     """
 
-    def __init__(self, world: World, lake: str) -> None:
+    def __init__(self, world: World) -> None:
         disk = world.disk
         self.kafka = world.kafka
         self.days = world.retention_days
         self.began = world.began
-        self.batches, self.gaps = (disk.table(f"{lake}/{name}").rows for name in (BATCHES, GAPS))
-        self.tables = {name: disk.table(f"{lake}/{name}") for name in COVERED}
+        self.batches, self.gaps = (disk.table(name).rows for name in (BATCHES, GAPS))
+        self.tables = {name: disk.table(name) for name in COVERED}
         self.landed = {name: {place_of(row): row for row in table.landed()} for name, table in self.tables.items()}
         """All that transactions of the job have brought."""
         self.there = {name: {place_of(row) for row in table.rows} for name, table in self.tables.items()}
         self.lost, self.left = world.lost, world.left
-        erasures = disk.tables.get(f"{lake}/{ERASURES}")
+        erasures = disk.tables.get(ERASURES)
         self.erased: Rows = [row for row in erasures.landed(ERASED_APP) if row["offsets"]] if erasures else []
         self.listed = [
             (row["table"], (row["topic_id"], row["partition"], offset))

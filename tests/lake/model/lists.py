@@ -61,20 +61,20 @@ def commit(world: World, act: Callable[[], None]) -> None:
 class Lists:
     """In place of `Tables`. Each question, and each part of a write, is a step."""
 
-    def __init__(self, world: World, lake: str) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
-        self.lake = lake
+        self.lake = "the lake"
         self.storage = world.disk
         # what compaction asks of Spark beside `replace`
         hadoop = SimpleNamespace(hadoopConfiguration=dict)
         self.spark = SimpleNamespace(world=world, conf=SimpleNamespace(set=lambda *_: None), _jsc=hadoop)
 
     def path(self, name: str) -> str:
-        return f"{self.lake}/{name}"
+        return name
 
     def read(self, name: str) -> Rows:
         self.world.step()
-        return self.world.disk.table(self.path(name)).rows
+        return self.world.disk.table(name).rows
 
     def append(
         self,
@@ -87,7 +87,7 @@ class Lists:
         *,
         app: str = APP_ID,
     ) -> None:
-        transaction = self.world.disk.table(self.path(name)).begin(app)
+        transaction = self.world.disk.table(name).begin(app)
         self.world.step()
         if latest() >= version:
             return
@@ -97,7 +97,7 @@ class Lists:
                 row[DAY] = str(row[DAY])  # as in all of the model
 
         def act() -> None:
-            transaction.commit(data, version=version, token=token, moment=self.world.now())
+            transaction.commit(data, version=version, token=token)
 
         commit(self.world, act)
 
@@ -118,7 +118,7 @@ class Lists:
         return max((row["epoch"] for row in self.read(GAPS)), default=0)
 
     def delete_lines(self, first: int, version: int) -> None:
-        table = self.world.disk.table(self.path(BATCHES))
+        table = self.world.disk.table(BATCHES)
         transaction = table.begin(APP_ID)
         self.world.step()
         if table.last(APP_ID) >= version:
@@ -127,7 +127,7 @@ class Lists:
         rest = [row for file in gone for row in table.files[file] if row["number"] < first]
         commit(
             self.world,
-            lambda: transaction.commit(rest, removed=gone, version=version, moves=True, moment=self.world.now()),
+            lambda: transaction.commit(rest, removed=gone, version=version, moves=True),
         )
 
     def places(self, given: Iterable[Span]) -> dict[Place, datetime]:
@@ -145,7 +145,7 @@ class Lists:
 
     def erasures(self) -> Rows:
         """Lines that list anything; none without the table."""
-        there = self.path(ERASURES) in self.world.disk.tables
+        there = ERASURES in self.world.disk.tables
         return [row for row in self.read(ERASURES) if row["offsets"]] if there else []
 
     def erased(self, name: str) -> dict[Place, datetime]:
@@ -161,12 +161,12 @@ class Lists:
         return {name for row in self.erasures() for name in row["ids"]}
 
     def delete_days(self, name: str, first: date) -> None:
-        table = self.world.disk.table(self.path(name))
+        table = self.world.disk.table(name)
         transaction = table.begin()
         gone = [file for file in table.files if day_of(file) < first.isoformat()]
         self.world.step()
         if gone:
-            commit(self.world, lambda: transaction.commit(removed=gone, moment=self.world.now()))
+            commit(self.world, lambda: transaction.commit(removed=gone))
 
     def clean_log(self, name: str) -> None:
         pass
@@ -207,7 +207,7 @@ def merged(spark: Any, path: str, piece: Piece, form: object, statistics: object
     world.step()
     if not there():
         return 0
-    commit(world, lambda: transaction.commit(rows, removed=piece.files, moves=True, moment=world.now()))
+    commit(world, lambda: transaction.commit(rows, removed=piece.files, moves=True))
     return sum(piece.files.values())
 
 
@@ -295,36 +295,29 @@ class ErasureLists:
         self._found: Rows = []
 
     def erasures(self) -> int:
-        there = self._tables.path(ERASURES) in self._tables.world.disk.tables
+        there = ERASURES in self._tables.world.disk.tables
         return len({row["erasure"] for row in self._tables.read(ERASURES)}) if there else 0
 
     def find(self, _: object) -> dict[str, int]:
-        tables = {name: self._tables.read(name) for name in (EVENTS_TABLE, QUARANTINE_TABLE)}
-        gone = self._tables.erased_ids()
-        gone |= {row["event_id"] for row in tables[EVENTS_TABLE] if place_of(row) in self._wanted}
-        lines: dict[tuple[Any, ...], Row] = {}
-        for table, rows in tables.items():
+        """Makes a line of each row."""
+        events, rejects = (self._tables.read(name) for name in (EVENTS_TABLE, QUARANTINE_TABLE))
+        gone = self._tables.erased_ids() | {row["event_id"] for row in events if place_of(row) in self._wanted}
+        found = {
+            EVENTS_TABLE: [row for row in events if row["event_id"] in gone],
+            QUARANTINE_TABLE: [row for row in rejects if place_of(row) in self._wanted],
+        }
+        self._found = []
+        for table, rows in found.items():
             listed = self._tables.erased(table)
             for row in rows:
-                events = table == EVENTS_TABLE
-                if (row["event_id"] not in gone if events else place_of(row) not in self._wanted) or place_of(
-                    row
-                ) in listed:
-                    continue
-                names = ("topic", "topic_id", "partition", "landed_at")
-                line = {"table": table, **{name: row[name] for name in names}, "rows": 0, "offsets": [], "ids": []}
-                line = lines.setdefault((table, *(row[name] for name in names)), line)
-                line["rows"] += 1
-                line["offsets"].append(row["offset"])
-                line["ids"] += [row["event_id"]] if events else []
-        self._found = list(lines.values())
-        found = Counter[str]()
-        for row in self._found:
-            found[row["table"]] += row["rows"]
-        return found
+                if place_of(row) not in listed:
+                    same = {name: row[name] for name in ("topic", "topic_id", "partition", "landed_at")}
+                    ids = [row["event_id"]] if table == EVENTS_TABLE else []
+                    self._found.append({"table": table, **same, "rows": 1, "offsets": [row["offset"]], "ids": ids})
+        return Counter(row["table"] for row in self._found)
 
     def list_found(self, own: Mapping[str, str], number: int, latest: Callable[[], int]) -> None:
-        self._tables.world.disk.make(self._tables.path(ERASURES))
+        self._tables.world.disk.make(ERASURES)
         nothing = dict.fromkeys(("table", "topic", "topic_id", "partition", "landed_at", "offsets", "ids"))
         rows = [{**row, **own} for row in self._found or [{**nothing, "rows": 0}]]
         self._tables.append(ERASURES, rows, number, own["erasure"], latest, app=ERASED_APP)
@@ -338,7 +331,7 @@ class ErasureLists:
 
     def delete(self, table: str, days: Iterable[str]) -> None:
         """Writes new files with the other rows."""
-        world, there = self._tables.world, self._tables.world.disk.table(self._tables.path(table))
+        world, there = self._tables.world, self._tables.world.disk.table(table)
         transaction = there.begin()
         looked = {file: rows for file, rows in there.files.items() if day_of(file) in days}
         listed = self._tables.erased(table)
@@ -348,7 +341,7 @@ class ErasureLists:
         if gone:
             commit(
                 world,
-                lambda: transaction.commit(rest, removed=gone, read=looked, moves=True, moment=world.now()),
+                lambda: transaction.commit(rest, removed=gone, read=looked, moves=True),
             )
 
     def close(self) -> None:

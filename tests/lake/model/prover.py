@@ -30,8 +30,7 @@ def contradictions(disk: Disk, now: float) -> list[str]:
         return connection
 
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(proof, "connect", connect):
-        for path, table in disk.tables.items():
-            name = path.rpartition("/")[2]
+        for name, table in disk.tables.items():
             last = {app: table.last(app) for app in (APP_ID, ERASED_APP, RETAINED_APP)}
             told = [Transaction(app, version) for app, version in last.items() if version >= 0]
             schema = OF_ERASURES if name == ERASURES else SCHEMAS[name]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace_lake.spark.halt import HaltError
 from headrace_lake.tables.layout import DAY
 from headrace_lake.tables.properties import APP_ID
 from pyspark.errors import PySparkException
@@ -40,6 +39,8 @@ class Table:
     id: str
     now: Callable[[], float]
     """A clock that is right."""
+    said: Callable[[], float]
+    """The clock of the job, by which the log goes."""
     commits: list[str] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     files: dict[str, Rows] = field(default_factory=dict)
@@ -61,11 +62,10 @@ class Table:
     def begin(self, app: str = "") -> Transaction:
         return Transaction(self, app)
 
-    def write(self, change: Change, token: str, added: Iterable[dict[str, Any]], moment: float) -> None:
-        """Commits what no other commit contradicts. `moment`: the time that the log says."""
-        actions: list[Mapping[str, Any]] = [
-            {"commitInfo": {"timestamp": round(moment * 1000), **({"userMetadata": token} if token else {})}}
-        ]
+    def write(self, change: Change, token: str, added: Iterable[dict[str, Any]]) -> None:
+        """Commits what no other commit contradicts."""
+        at = round(self.said() * 1000)
+        actions: list[Mapping[str, Any]] = [{"commitInfo": {"timestamp": at, "userMetadata": token}}]
         if not self.commits:
             actions.append({"metaData": {"id": self.id, "configuration": {}}})
         if change.app:
@@ -78,7 +78,7 @@ class Table:
         for day, rows in by_day.items():
             path = f"{DAY}={day}/{len(self.commits)}" if day else f"{len(self.commits)}"
             self.files[path] = self.stored[path] = rows
-            entry = {"path": path, "size": ROW_BYTES * len(rows), "modificationTime": round(moment * 1000)}
+            entry = {"path": path, "size": ROW_BYTES * len(rows), "modificationTime": at}
             actions.append({"add": {**entry, "stats": json.dumps({"numRecords": len(rows)})}})
         self.commits.append("\n".join(json.dumps(action) for action in actions))
         self.changes.append(change)
@@ -104,7 +104,6 @@ class Transaction:
         version: int = 0,
         token: str = "",
         moves: bool = False,
-        moment: float | None = None,
     ) -> None:
         """`read`: the files that it has read; `moves`: it changes no row.
 
@@ -118,22 +117,21 @@ class Transaction:
             raise PySparkException(message="ConcurrentDeleteReadException")
         rows = () if moves else tuple(added)
         change = Change(table.now(), self._app, version, rows, gone)
-        table.write(change, token, added, table.now() if moment is None else moment)
+        table.write(change, token, added)
 
 
 class Disk:
-    """In place of `Storage`: files by path, and the logs of tables. Each call is a step."""
+    """In place of `Storage`: the logs of tables. Each call is a step."""
 
-    def __init__(self, step: Callable[[], None], now: Callable[[], float]) -> None:
-        self.files: dict[str, str] = {}
+    def __init__(self, step: Callable[[], None], now: Callable[[], float], said: Callable[[], float]) -> None:
         self.tables: dict[str, Table] = {}
         self._step = step
-        self._now = now
+        self._clocks = now, said
 
     def make(self, path: str) -> None:
         """Makes a table, if there is none."""
         if path not in self.tables:
-            table = self.tables[path] = Table(path, self._now)
+            table = self.tables[path] = Table(path, *self._clocks)
             table.begin().commit()
 
     def table(self, path: str) -> Table:
@@ -143,36 +141,15 @@ class Disk:
 
     def exists(self, path: str) -> bool:
         self._step()
-        there = [*self.files, *(f"{table}/_delta_log" for table in self.tables)]
-        return any(other == path or other.startswith(f"{path}/") for other in there)
+        return path.removesuffix("/_delta_log") in self.tables
 
     def names(self, path: str) -> list[str]:
         self._step()
         table = self.tables.get(path.removesuffix("/_delta_log"))
-        if table is not None:
-            return [f"{number:020d}.json" for number in range(len(table.commits))]
-        inside = (other.removeprefix(f"{path}/") for other in self.files if other.startswith(f"{path}/"))
-        return sorted({name.partition("/")[0] for name in inside})
+        return [f"{number:020d}.json" for number in range(len(table.commits))] if table else []
 
     def read(self, path: str) -> str | None:
         self._step()
         folder, _, name = path.rpartition("/_delta_log/")
-        if folder in self.tables:
-            number = int(name.removesuffix(".json"))
-            commits = self.tables[folder].commits
-            return commits[number] if number < len(commits) else None
-        return self.files.get(path)
-
-    def write(self, path: str, text: str) -> None:
-        self._step()
-        if path in self.files:
-            raise HaltError(f"{path} cannot be written: it exists already, or its folder does not")
-        self.files[path] = text
-        self._step()
-
-    def delete(self, path: str) -> bool:
-        self._step()
-        gone = [other for other in self.files if other == path or other.startswith(f"{path}/")]
-        for other in gone:
-            del self.files[other]
-        return bool(gone)
+        commits, number = self.tables[folder].commits, int(name.removesuffix(".json"))
+        return commits[number] if number < len(commits) else None
