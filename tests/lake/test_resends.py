@@ -10,10 +10,9 @@ from collections import Counter
 from typing import NamedTuple
 
 import pytest
-from headrace_common.record.contract import HEADERS
 
 from tests.lake.runs import Runs
-from tests.lake.stream import Message, put
+from tests.lake.stream import Message, headers_of, put
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -33,21 +32,16 @@ class Sent(NamedTuple):
     body: bytes = b'{"a":1}'
 
     def message(self) -> Message:
-        values = (
-            b"1.0", self.id.encode(), b"/x/h", f"headrace.{self.protocol}.event".encode(), b"s", b"2026-05-06T00:00:00Z",
-            b"application/json", b'{"index":1}',
-        )  # fmt: skip
-        headers = list(zip(HEADERS, values, strict=True))
+        headers = headers_of(self.id, "/x/h", protocol=self.protocol)
         return Message(self.body, headers[:2] + headers[3:] if self.bad else headers, BEGAN + self.at)
 
 
 def publish(runs: Runs, *records: Sent) -> None:
     """Sends the records of each partition as one batch."""
-    partitions = {
-        record.partition: [each.message() for each in records if each.partition == record.partition]
-        for record in records
-    }
-    put(runs.kafka, [(runs.kafka.events_topic, partition, messages) for partition, messages in partitions.items()])
+    partitions: dict[int, list[Message]] = {}
+    for record in records:
+        partitions.setdefault(record.partition, []).append(record.message())
+    put(runs.kafka, [(runs.kafka.events_topic, *each) for each in partitions.items()])
 
 
 def landed(runs: Runs) -> list[tuple[str, int, int]]:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.structs import TopicPartition
 from headrace_common.operations.settings import KafkaSettings
-from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.kafka import source
+from headrace_lake.kafka.source import Brokers
 from headrace_lake.landing.landing import Landing
 from headrace_lake.spark.halt import GapError
 from headrace_lake.tables.fence import claim_of
 from headrace_lake.tables.layout import BATCHES, DUPLICATES, EVENTS, GAPS, QUARANTINE
+from headrace_lake.upkeep import group_reporter
+from headrace_lake.upkeep.group_reporter import GroupReporter
 
 from tests.lake.lander import version
 from tests.lake.runs import Running, Runs
@@ -26,9 +28,29 @@ from tests.lake.runs import Running, Runs
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-def test_it_goes_on_behind_batches_without_a_checkpoint(runs: Runs) -> None:
+def value(runs: Runs, name: str, **labels: str) -> float | None:
+    return runs.metrics.registry.get_sample_value(f"headrace_lake_{name}", labels)
+
+
+def test_it_goes_on_behind_batches_without_a_checkpoint_and_tells_kafka_and_prometheus(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_ANSWER_TIME", 120)  # a broker's first commit makes a topic
+    shutil.rmtree(runs.lake)
+    group = f"group-of-{runs.kafka.events_topic}"
     runs.send(800)
-    runs.run(batch_records=300)
+    runs.run(batch_records=300, group=group)
+    ends: dict[TopicPartition, int] = {}
+    for topic, partition, offset in sorted((*runs.sent.events, *runs.sent.quarantined)):
+        ends[TopicPartition(topic, partition)] = offset + 1
+    committed = runs.admin(lambda client: client.list_consumer_group_offsets(group))
+    assert {at: each.offset for at, each in committed.items()} == ends
+    said = {name: value(runs, name) for name in ("batches_total", "freshness_seconds_count", "group_failures_total")}
+    assert said == {
+        "batches_total": len(runs.said("landed")), "freshness_seconds_count": len(runs.sent.events),
+        "group_failures_total": 0,
+    }  # fmt: skip
+
     more = {runs.kafka.quarantine_topic: NewPartitions(5)}
     runs.admin(lambda admin: admin.create_partitions(more))
     shutil.rmtree(runs.checkpoint)
@@ -43,32 +65,37 @@ def test_it_goes_on_behind_batches_without_a_checkpoint(runs: Runs) -> None:
     assert len([path for path in runs.checkpoint.iterdir() if path.is_dir()]) == 1, "older ones are deleted"
 
 
-def test_it_waits_for_topics_with_one_line_then_for_enough_records_and_stops_when_asked(
-    runs: Runs, topics: KafkaSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A batch costs the same whatever is in it. In two seconds the job looks several times, and lands what does not wait."""
-    monkeypatch.setattr(LakeSettings, "least_records", 1000)
+def test_the_lag_and_the_margin_are_those_of_kafka(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_reporter, "_EVERY", 0.0)
+    runs.send(400)
+    topic = runs.kafka.events_topic
+    brokers = Brokers(runs.spark, runs.kafka)
+    reporter = GroupReporter(brokers, group="", metrics=runs.metrics, log=runs.log())
+    reporter.landed({**dict.fromkeys(((topic, number) for number in range(3)), 10), (topic, 3): 100})
+
+    def said(name: str) -> list[float | None]:
+        reporter.run_due()
+        return [value(runs, name, topic=topic, partition=str(number)) for number in range(4)]
+
+    assert said("lag_offsets") == [90, 90, 90, 0]
+    assert said("retention_margin_offsets") == [10, 10, 10, 100]
+    runs.delete_records({0: 50})  # retention has overtaken partition 0
+    assert said("retention_margin_offsets") == [0, 10, 10, 100]
+    runs.send_unread(3, aborts=False)  # the job waits at it
+    assert said("lag_offsets") == [90, 90, 90, 1]
+    brokers.close()
+
+
+def test_it_waits_for_topics_with_one_line_and_stops_when_asked(runs: Runs, topics: KafkaSettings) -> None:
     missing = topics.model_copy(update={"quarantine_topic": f"{topics.quarantine_topic}.late"})
-    job = Running(runs, kafka=missing, delay=3600)
+    job = Running(runs, kafka=missing)
     job.next("waiting")
     runs.admin(lambda admin: admin.create_topics([NewTopic(missing.quarantine_topic, 3, 1)]))
-    job.next("landing")
-    assert [line["reason"] for line in runs.said("waiting")] == [f"there is no topic {missing.quarantine_topic}"]
     runs.kafka = missing
-
-    def batches() -> list[int]:
-        return [row["records"] for row in runs.query("select records from batches where records > 0 order by batch")]
-
-    runs.send(400, "first")
-    job.wait(lambda: not batches())  # the first batch waits for nothing
-    time.sleep(2)
-    before = len(batches())
-    runs.send(400, "few")
-    time.sleep(2)
-    assert len(batches()) == before
-    runs.send(2000, "more")
-    job.wait(lambda: sum(batches()) <= 1000)
+    runs.send(400)
+    job.next("landed")
     job.stop()
+    assert [line["reason"] for line in runs.said("waiting")] == [f"there is no topic {missing.quarantine_topic}"]
     runs.run()  # lands what is left, and ends
     runs.check()
     assert source.delay_options(3.5, 7) == {"minOffsetsPerTrigger": "7", "maxTriggerDelay": "3500ms"}
