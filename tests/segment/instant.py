@@ -167,12 +167,11 @@ class Driven:
     store: InstantStore = field(default_factory=InstantStore)
     limits: LimitSettings = LIMITS
     section: SegmentSection = SECTION
-    peer: Peer = PEER
     outcome: Conversation = field(default_factory=Conversation)
     answer: Callable[[Any], object] | None = None
 
     def __post_init__(self) -> None:
-        self.session: ByteSession = SegmentSession(self.peer, self.limits, self.section)
+        self.session: ByteSession = SegmentSession(PEER, self.limits, self.section)
         self.caller = Hears()
 
     def serve(self) -> None:
@@ -205,8 +204,8 @@ class Driven:
 class Slow:
     """A store and a publisher that do nothing until they are told to."""
 
-    def __init__(self, store: InstantStore | None = None) -> None:
-        self.driven = Driven(store or InstantStore())
+    def __init__(self) -> None:
+        self.driven = Driven()
         self.session = self.driven.session
         self.frames: deque[Any] = deque()
         self.questions: deque[Any] = deque()
@@ -238,11 +237,9 @@ class Slow:
         return self.look()
 
 
-def drive(
-    pieces: Iterable[bytes], *, end: bool = True, store: InstantStore | None = None, **limits: int
-) -> Conversation:
+def drive(pieces: Iterable[bytes], *, end: bool = True, **limits: int) -> Conversation:
     """Feeds `pieces` to a session whose store answers at once."""
     section = with_constants(SegmentSection, limits)()
-    driven = Driven(store or InstantStore(), LIMITS.model_copy(update=limits), section)
+    driven = Driven(limits=LIMITS.model_copy(update=limits), section=section)
     driving.feed_all(driven.session, pieces, driven.outcome, driven.serve, end=end)
     return driven.outcome

@@ -159,6 +159,18 @@ def block(before: int, data: bytes) -> ask.AppendBlock:
     return ask.AppendBlock(1, "a", Block(W, before, before + len(data), data))
 
 
+def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> None:
+    store, old, new = InstantStore(), Hears("old"), Hears("new")
+    assert asked(store, ask.OpenSession(1, "a", W, Numbering.BYTES), old) == ask.Opened(0)
+    store.appending.ask(block(0, b"one"), old)  # before the other one: it is stored
+    store.appending.ask(ask.OpenSession(2, "a", W, Numbering.BYTES), new)
+    store.appending.ask(block(3, b"two"), old)
+    store.settle()
+    assert old.takes()[1:] == ["taken_over", (1, ask.Appended(3, 3)), (1, ask.Refused(ask.Refusal.SESSION))]
+    assert new.answer == ask.Opened(3)
+    assert store.content("a") == b"one"
+
+
 def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim() -> None:
     """A former owner that does not know of the new one yet could tell a level that is too low."""
     store = InstantStore()
