@@ -71,14 +71,11 @@ class Client:
 
 
 def test_helo() -> None:
-    option = Client(**WITH_USERS).option
+    """What is hashed is new on each connection."""
+    option, again = (Client(**WITH_USERS).option for _ in range(2))
     assert option.keys() == {"nonce", "auth", "keepalive"}
-    assert [type(option[name]) for name in ("nonce", "auth")] == [bytes, bytes]
-    assert [len(option[name]) for name in ("nonce", "auth")] == [16, 16]
     assert option["keepalive"] is True
-    again = Client(**WITH_USERS).option
     assert all(again[name] != option[name] for name in ("nonce", "auth"))
-    assert Client(**SECURED).option["auth"] == b""
 
 
 def name_of(driven: ForwardSession) -> bytes:
@@ -113,12 +110,8 @@ def test_the_name_of_the_client_is_part_of_the_ids() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        pack(["PING"]),
-        pack(["PING", "h", "s", "d", "u"]),
         pack(["PING", "h", "s", "d", "u", "p", "x"]),
-        pack(["PONG", "h", "s", "d", "u", "p"]),
         pack(["PING", "h", "s", "d", "u", 1]),
-        pack(["PING", "h", "s", ["d"], "u", ""]),
         pack(["PING", {}, "s", "d", "u", ""]),
         b"\x96" + b"\xc7\x05\xff12345" * 6,
         GOOD,

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_forward.json_form import JsonDecoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.forward.driving import Outcome, drive, every_way
+from tests.forward.driving import drive, every_way
 from tests.tiers import examples
-
-SECOND = 1_700_000_000
-
-
-def one(text: str | bytes, **limits: Any) -> Outcome:
-    return every_way(text if isinstance(text, bytes) else text.encode(), **limits)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +17,7 @@ def one(text: str | bytes, **limits: Any) -> Outcome:
     ["{}", '["t",1,{}]{"a":1}', '["t",1,{}]5', "[}", '["t",1,{"m":tru}]', "[1,]", "[nul]", '["t",1,{"m":"\\ud800"}]'],
 )
 def test_what_cannot_be_trusted_closes(text: str) -> None:
-    assert one(text).error is not None
+    assert every_way(text.encode()).error is not None
 
 
 def test_far_too_many_levels_close() -> None:
@@ -78,7 +70,7 @@ def test_framing_is_that_of_brackets_outside_of_texts(pieces: list[str], step: i
 
 
 def test_of_more_entries_than_allowed_the_rest_is_kept() -> None:
-    outcome = one('["t", [[1, {}], [2, {}], [3, {}], [4, {}]], {"chunk": "c"}]', frame_events=2)
+    outcome = every_way(b'["t", [[1, {}], [2, {}], [3, {}], [4, {}]], {"chunk": "c"}]', frame_events=2)
     assert [(reject.reason.value, reject.raw) for reject in outcome.rejects] == [
         ("too_many_events", b"[[3, {}], [4, {}]]")
     ]
