@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receivers
 from tests.contract.stopping import stopped
-from tests.contract.topic import Stored, events, own_topics
+from tests.contract.topic import events, own_topics
 from tests.contract.waiting import PATIENCE, until
 from tests.real_clients import NPM, built, run
 from tests.system.proxy import Proxy
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(10 * PATIENCE)]  # the clie
 COUNT = sized(2_000, 2_000, 20_000)
 CLIENTS = Path(__file__).parent / "clients"
 KEY = "open sesame"
+MODES = "Forward", "PackedForward", "CompressedPackedForward"
 
 
 @pytest.fixture(scope="session")
@@ -42,103 +44,78 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(CLIENTS / "node", tmp_path_factory.mktemp("node"), *NPM) / "send.js"
 
 
-async def stored_once(
-    store: KafkaSettings, mark: str, tag: str, source: str = "/forward/127.0.0.1", count: int = COUNT
-) -> list[Stored]:
-    """All that the client sent is there, each event once, in its order."""
-    records = await events(store, mark)
-    all_once(records, tag, source, count)
-    return records
-
-
-def all_once(records: list[Stored], tag: str, source: str, count: int) -> None:
-    """The events of one run of a client: each once, in its order."""
-    doubled = {n: times for n, times in Counter(record.json["n"] for record in records).items() if times > 1}
-    assert doubled == {}
-    assert sorted(record.json["n"] for record in records) == list(range(count))
-    assert {record["ce_subject"] for record in records} == {tag}
-    assert {record["ce_source"] for record in records} == {source}
-    assert [record.json["n"] for record in records] == list(range(count)), "a connection keeps its order"
-    assert len({record.id for record in records}) == count
-
-
 @pytest.fixture
-def tls(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
+def command(request: pytest.FixtureRequest) -> Callable[[str], list[object]]:
+    """What runs a program."""
+
+    def of(program: str) -> list[object]:
+        value = request.getfixturevalue
+        return ["node", value("node")] if program == "node" else [value("golang") / program]
+
+    return of
 
 
-GOLANG: dict[str, dict[str, Any]] = {
-    "TLS": {"network": "tls"},
-    "TLS, sub-second, acknowledged": {"network": "tls", "subSecond": True, "ack": True},
-    "TLS, asynchronous, acknowledged": {"network": "tls", "async": True, "ack": True},
-    "TLS, JSON, acknowledged": {"network": "tls", "json": True, "ack": True},
-}
+def row(program: str, *values: Any, name: str = "") -> Any:
+    needs = pytest.mark.requires("npm" if program == "node" else "go")
+    return pytest.param(program, *values, marks=[pytest.mark.long, needs], id=f"{program} {name}".strip())
 
 
-@pytest.mark.long
-@pytest.mark.requires("go")
-@pytest.mark.parametrize("name", GOLANG)
-async def test_fluent_logger_golang(
-    start: Receivers, store: KafkaSettings, golang: Path, tls: Authority, tmp_path: Path, name: str
-) -> None:
-    how = GOLANG[name]
+LOCAL, USERS = "/forward/127.0.0.1", json.dumps({"alice": "wonder"})
+IBM = {"sharedKey": KEY, "ack": True, "hostname": "agent-7", "batch": 250}
+NODE = {"security": {"clientHostname": "node-1", "sharedKey": KEY, "username": "alice", "password": "wonder"}}
+OVER_TLS = [
+    *(
+        row("logger", order, {}, LOCAL, kind, name=" ".join(order) or "plain")
+        for order, kind in (
+            ({}, "u."), *(({each: True, "ack": True}, "d.") for each in ("subSecond", "async", "json")),
+        )
+    ),
+    *(
+        row("forward", {"mode": mode, **IBM}, {"shared_key": KEY}, "/forward/agent-7", "", name=mode)
+        for mode in ("MessageExt", *MODES)
+    ),
+    *(
+        row("node", {"eventMode": mode, **NODE}, {"shared_key": KEY, "users": USERS}, "/forward/node-1", "", name=mode)
+        for mode in ("Message", *MODES)
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "order", "forward", "source", "kind"), OVER_TLS)
+async def test_all_that_a_client_sends_over_tls_is_there_once_in_its_order(
+    start: Receivers, store: KafkaSettings, tmp_path: Path, command: Callable[[str], list[object]],
+    program: str, order: dict[str, Any], forward: dict[str, Any], source: str, kind: str,
+) -> None:  # fmt: skip
+    """One has a certificate of its own, whose name comes before its word."""
+    tls, mark = Authority(tmp_path), uuid.uuid4().hex
     cert, key = tls.issue("server", "server")
-    receiver = await start(tls={"cert": cert, "key": key})
-    mark = uuid.uuid4().hex
-    order = {"host": "127.0.0.1", "port": receiver.port, "count": COUNT}
-    await run(golang / "logger", json.dumps({**order, "tag": "go.app", "mark": mark, **how}))
-    if not how.get("ack"):
-        await receiver.drains()
-    records = await stored_once(store, mark, "go.app")
-    kind = "d." if how.get("ack") else "u."
-    assert {record.id[:2] for record in records} == {kind}
-
-
-@pytest.mark.long
-@pytest.mark.requires("go")
-@pytest.mark.parametrize("mode", ["MessageExt", "Forward", "PackedForward", "CompressedPackedForward"])
-async def test_fluent_forward_go(
-    start: Receivers, store: KafkaSettings, golang: Path, tls: Authority, mode: str
-) -> None:
-    cert, key = tls.issue("server", "server")
-    receiver = await start(tls={"cert": cert, "key": key}, forward={"shared_key": KEY})
-    mark = uuid.uuid4().hex
-    order = {"mode": mode, "network": "tls", "host": "127.0.0.1", "port": receiver.port}
-    more = {"count": COUNT, "tag": "ibm.app", "mark": mark, "ack": True, "hostname": "agent-7", "batch": 250}
-    with pytest.raises(AssertionError, match="handshake"):
-        await run(golang / "forward", json.dumps({**order, **more, "sharedKey": "wrong"}))
-    assert await events(store, mark) == []
-    await run(golang / "forward", json.dumps({**order, **more, "sharedKey": KEY}))
-    await stored_once(store, mark, "ibm.app", "/forward/agent-7")
-
-
-@pytest.mark.long
-@pytest.mark.requires("npm")
-@pytest.mark.parametrize("mode", ["Message", "Forward", "PackedForward", "CompressedPackedForward"])
-async def test_fluent_org_logger(start: Receivers, store: KafkaSettings, node: Path, tls: Authority, mode: str) -> None:
-    """Shared key and user over TLS; in one mode with a certificate of its own, whose name comes before its word."""
-    cert, key = tls.issue("server", "server")
-    mutual = mode == "PackedForward"
+    mutual = order.get("eventMode") == "PackedForward"
     receiver = await start(
-        tls={"cert": cert, "key": key, **({"client_ca": tls.file} if mutual else {})},
-        forward={"shared_key": KEY, "users": json.dumps({"alice": "wonder"})},
+        tls={"cert": cert, "key": key, **({"client_ca": tls.file} if mutual else {})}, forward=forward
     )
-    mark = uuid.uuid4().hex
-    security = {"clientHostname": "node-1", "sharedKey": KEY, "username": "alice", "password": "wonder"}
-    order = {"eventMode": mode, "port": receiver.port, "security": security, "count": COUNT, "ca": str(tls.file)}
+    more = {"network": "tls", "host": "127.0.0.1", "port": receiver.port, "count": COUNT, "tag": "app", "mark": mark}
+    order = more | {"ca": str(tls.file)} | order
     if mutual:
-        own = tls.issue("client", "from the certificate")
+        source, own = "/forward/from%20the%20certificate", tls.issue("client", "from the certificate")
         order |= {"cert": str(own[0]), "key": str(own[1])}
-    await run("node", node, json.dumps({**order, "tag": "node", "mark": mark}))
-    await stored_once(store, mark, "node", "/forward/from%20the%20certificate" if mutual else "/forward/node-1")
+    if "sharedKey" in order:
+        with pytest.raises(AssertionError, match="handshake"):
+            await run(*command(program), json.dumps(order | {"sharedKey": "wrong"}))
+        assert await events(store, mark) == []
+    await run(*command(program), json.dumps(order))
+    if kind == "u.":
+        await receiver.drains()
+    records = await events(store, mark)
+    assert [record.json["n"] for record in records] == list(range(COUNT))
+    assert {(record["ce_subject"], record["ce_source"]) for record in records} == {("app", source)}
+    assert len({record.id for record in records}) == COUNT
+    assert all(record.id.startswith(kind) for record in records)
 
 
 # What they send again when an acknowledgement never reaches them: docs/protocols/forward.md says which collapse. Fluentd and
 # Fluent Bit are in none of the registries: their resends, the same bytes once more, are in test_vectors.py.
 
 FEW = 20
-
-
 ORDER = {"network": "tcp", "host": "127.0.0.1", "count": FEW, "ack": True, "batch": 5}
 
 
@@ -178,33 +155,25 @@ def collapse(found: dict[int, list[str]]) -> bool:
     return same.pop()
 
 
-@pytest.mark.long
-@pytest.mark.requires("go")
-async def test_fluent_logger_golang_collapses(start: Receivers, store: KafkaSettings, golang: Path) -> None:
+AGAIN = [
+    row("logger", {"subSecond": True}, True),
+    row("forward", {"mode": "Forward"}, False, name="with a new chunk for the same entries"),
+    row("forward", {"mode": "Send"}, True, name="of the same message, packed once"),
+    row("node", {"eventMode": "Forward", "again": True, "ackTimeout": 5000}, False),
+]
+
+
+@pytest.mark.parametrize(("program", "order", "once"), AGAIN)
+async def test_whether_what_is_sent_again_collapses(
+    start: Receivers, store: KafkaSettings, command: Callable[[str], list[object]], program: str, order: dict[str, Any],
+    once: bool,
+) -> None:  # fmt: skip
     receiver = await start()
-    assert collapse(await unheard(store, receiver.address, golang / "logger", subSecond=True))
-
-
-@pytest.mark.long
-@pytest.mark.requires("go")
-@pytest.mark.parametrize(("mode", "once"), [("Forward", False), ("Send", True)])
-async def test_fluent_forward_go_does_not_retry_and_what_its_user_does_counts(
-    start: Receivers, store: KafkaSettings, golang: Path, mode: str, once: bool
-) -> None:
-    """`SendForward` gives the same entries a new chunk; `Send` of the same message, packed once, keeps it."""
-    receiver = await start()
-    with pytest.raises(AssertionError, match="EOF"):
-        await unheard(store, receiver.address, golang / "forward", mode=mode)
-    found = await unheard(store, receiver.address, golang / "forward", mode=mode, again=True)
-    assert collapse(found) is once
-
-
-@pytest.mark.long
-@pytest.mark.requires("npm")
-async def test_fluent_org_logger_doubles(start: Receivers, store: KafkaSettings, node: Path) -> None:
-    receiver = await start()
-    order = {"eventMode": "Forward", "again": True, "ackTimeout": 5000}
-    assert not collapse(await unheard(store, receiver.address, "node", node, **order))
+    if program == "forward":  # it does not retry: what its user does counts
+        with pytest.raises(AssertionError, match="EOF"):
+            await unheard(store, receiver.address, *command(program), **order)
+        order = {**order, "again": True}
+    assert collapse(await unheard(store, receiver.address, *command(program), **order)) is once
 
 
 async def test_fluent_logger_python_asks_for_nothing_and_sends_nothing_again(
@@ -245,4 +214,4 @@ async def test_who_gives_up_at_its_own_default(own_kafka: EmbeddedKafka, start: 
     with stopped(own_kafka.pid), pytest.raises(AssertionError, match="ack response timeout"):
         await run("node", node, json.dumps(order))
     await until(lambda: events(store, mark), "what the receiver still has goes to Kafka when Kafka goes on")
-    await stored_once(store, mark, "t", count=1)
+    assert len(await events(store, mark)) == 1
