@@ -103,6 +103,7 @@ def test_behind_what_was_abandoned_nothing_is_heard(protocol: str) -> None:
     made, data, _, _ = WAITING[protocol]
     watch = made()
     watch.feed(data + data)
+    watch.session.stored(watch.tickets[0], 2, False)
     watch.session.abandon(watch.tickets[0])
     watch.stored(1, 5)
     assert watch.wait(20) == []
