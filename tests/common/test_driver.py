@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from headrace_common.connection.tcp import MUCH, TcpConnection
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, ProtocolError
-from headrace_common.session.interface import Backend, ByteSession, Caller, Frame, Question, Status, Ticket
+from headrace_common.session.interface import Backend, ByteSession, Caller, Frame, Status, Ticket
 from typing_extensions import override
 
 from tests.common.kafkaless import FakeFrame
@@ -27,7 +28,7 @@ class Asked:
 class Scripted(ByteSession):
     """Hands out what the test puts in."""
 
-    def __init__(self, frames: int = 0, *asks: Question) -> None:
+    def __init__(self, frames: int = 0, *asks: Asked) -> None:
         self.ready: deque[Frame] = deque(FakeFrame([], ticket) for ticket in range(frames))
         self.asks = deque(asks)
         self.waiting = self.partial = 0
@@ -38,7 +39,7 @@ class Scripted(ByteSession):
             yield self.ready.popleft()
 
     @override
-    def questions(self) -> Iterator[Question]:
+    def questions(self) -> Iterator[Asked]:
         while self.asks:
             yield self.asks.popleft()
 
@@ -60,7 +61,7 @@ class Remembers(Backend):
         self.asked: list[Ticket] = []
 
     @override
-    def ask(self, question: Question, caller: Caller) -> None:
+    def ask(self, question: Any, caller: Caller) -> None:
         self.asked.append(question.ticket)
 
 
@@ -84,7 +85,7 @@ async def test_answers_that_come_at_once_are_not_nested() -> None:
 
     class Answers(Remembers):
         @override
-        def ask(self, question: Question, caller: Caller) -> None:
+        def ask(self, question: Any, caller: Caller) -> None:
             super().ask(question, caller)
             if question.ticket < 2000:
                 session.asks.append(Asked(question.ticket + 500))

@@ -62,7 +62,6 @@ from headrace_common.session.interface import Frame as Frame
 from headrace_common.session.interface import Message as Message
 from headrace_common.session.interface import MessageSession as MessageSession
 from headrace_common.session.interface import Peer as Peer
-from headrace_common.session.interface import Question as Question
 from headrace_common.session.interface import Reply as Reply
 from headrace_common.session.interface import Run as Run
 from headrace_common.session.interface import Session as Session

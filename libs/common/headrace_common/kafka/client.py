@@ -203,14 +203,11 @@ async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[To
         topics = []
         for name in names:
             entry = found.get(name)
-            if entry is not None and entry["error_code"] == errors.TopicAuthorizationFailedError.errno:
-                raise DeliveryError(
-                    f"topic {name}: Kafka does not let us see it (grant this user Describe and Write)",
-                    DeliveryPolicy.RETRY,
-                )
             if entry is None or entry["error_code"] or not entry["partitions"]:
                 raise DeliveryError(
-                    f"topic {name} is missing (python -m headrace_common.topics makes it)", DeliveryPolicy.RETRY
+                    f"topic {name} is missing (python -m headrace_common.topics makes it), or Kafka does not let us see it"
+                    " (grant this user Describe and Write)",
+                    DeliveryPolicy.RETRY,
                 )
             configuration: dict[str, str] = {}
             with contextlib.suppress(KafkaError):  # we may not read it

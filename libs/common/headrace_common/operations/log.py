@@ -24,7 +24,7 @@ REPEAT_TIME: Final = 10.0
 """Seconds in which lines of one kind are counted."""
 
 BURST: Final = 10
-"""Lines of a kind of ours that are written in that time."""
+"""Lines of a kind that are written in that time."""
 
 KINDS: Final = 1_000
 """Kinds of lines that are remembered: a library's texts may have values in them."""
@@ -32,8 +32,8 @@ KINDS: Final = 1_000
 
 class Repeats(logging.Filter):
     """Drops warnings and errors that repeat: a hostile peer must not be able to fill a disk, and while Kafka is away, aiokafka
-    says the same again and again. In `REPEAT_TIME` seconds, of our lines with one event `BURST` are written, and the next line
-    says how many were suppressed; of a library's lines whose texts begin alike, before values are put in, one is.
+    says the same again and again. In `REPEAT_TIME` seconds `BURST` lines are written of one event, or of a library's whose texts
+    begin alike before values are put in; our next line says how many were suppressed.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,18 +46,17 @@ class Repeats(logging.Filter):
         """Returns whether the line is written."""
         if record.levelno < logging.WARNING:
             return True
-        event = record.msg if isinstance(record.msg, dict) else None  # a line of ours, by structlog
-        text, burst = (str(record.msg).partition("\n")[0], 1) if event is None else (event["event"], BURST)
-        kind, now = (record.name, text), self._clock()
+        event = record.msg if isinstance(record.msg, dict) else {}  # a line of ours, by structlog
+        kind, now = (record.name, event.get("event") or str(record.msg).partition("\n")[0]), self._clock()
         start, asked = self._windows.get(kind, (now, 0))
         if now - start >= REPEAT_TIME:
-            if event is not None and asked > burst:
-                event["suppressed"] = asked - burst
+            if asked > BURST:
+                event["suppressed"] = asked - BURST
             start, asked = now, 0
         if len(self._windows) >= KINDS:
             self._windows.clear()
         self._windows[kind] = (start, asked + 1)
-        return asked < burst
+        return asked < BURST
 
 
 PIPE_BYTES: Final = 4096

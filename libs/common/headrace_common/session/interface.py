@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from typing_extensions import override
@@ -101,14 +101,6 @@ class Frame(ABC):
         """Returns the whole frame, as received, as a reject with reason `internal`. Used if `runs` raises after all."""
 
 
-class Question(Protocol):
-    """A session's question to its service: a class of the service's own. It is answered once, by `Session.answered`."""
-
-    @property
-    def ticket(self) -> Ticket:
-        """Comes back to the session with the answer."""
-
-
 class Caller(ABC):
     """A connection, as its service sees it. No method blocks or raises, not even after the connection has ended."""
 
@@ -128,7 +120,7 @@ class Backend:
     nothing.
     """
 
-    def ask(self, question: Question, caller: Caller) -> None:
+    def ask(self, question: object, caller: Caller) -> None:
         """Answers with `Caller.answered`, now or later. A connection that ends or drains waits for the answer. No deadline
         of the connection applies to it; the service bounds it.
         """
@@ -195,8 +187,8 @@ class Session:
         """Returns what it holds now. Takes less than a microsecond."""
         return NOTHING
 
-    def questions(self) -> Iterator[Question]:
-        """Hands out questions to its service, each once and in order."""
+    def questions(self) -> Iterator[Any]:
+        """Hands out questions to its service, each once and in order: objects of the service's own, each with a ticket."""
         return iter(())
 
     def answered(self, ticket: Ticket, answer: object) -> None:

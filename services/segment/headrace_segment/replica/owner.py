@@ -27,7 +27,7 @@ from headrace_common.operations.errors import DeliveryError, HeadraceError
 from headrace_common.publishing.topics import tell_weak
 from headrace_common.record.encoding import encode, field
 from headrace_common.service.parts import OwnParts, Runtime
-from headrace_common.session.interface import Backend, Caller, Question
+from headrace_common.session.interface import Backend, Caller
 from typing_extensions import override
 
 from headrace_segment.appending import Appending, Asks
@@ -139,7 +139,7 @@ class Owner(Backend, OwnParts):
         return [self.problem] if self.problem is not None else []
 
     @override
-    def ask(self, question: Question, caller: Caller) -> None:
+    def ask(self, question: Any, caller: Caller) -> None:
         if isinstance(question, RepliesLeft):
             self._readers.left(caller)
             caller.answered(question.ticket, None)

@@ -34,7 +34,7 @@ from typing import Any, Final
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.event import Envelope
-from headrace_common.session.interface import ByteSession, Frame, Peer, Question, Status, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
 from typing_extensions import override
 
 from headrace_segment import questions as ask
@@ -133,7 +133,7 @@ class SegmentSession(ByteSession):
         self._tickets = itertools.count()
         self._ready: list[BlockFrame] = []
         self._frames: dict[Ticket, tuple[Request, ask.AppendBlock]] = {}  # not stored
-        self._questions: list[Question] = []
+        self._questions: list[object] = []
         self._asked: dict[Ticket, Request] = {}
         self._reads = 0  # without an answer
         self._leaving = False  # the transport has got a reply with bytes of a segment
@@ -373,7 +373,7 @@ class SegmentSession(ByteSession):
             yield self._ready.pop(0)
 
     @override
-    def questions(self) -> Iterator[Question]:
+    def questions(self) -> Iterator[Any]:
         while self._questions:
             yield self._questions.pop(0)
 
