@@ -13,9 +13,10 @@ from typing import Any
 
 from headrace_common.session.client import Answer
 
+from tests.simulation import secured
 from tests.simulation.kafka import CURSED
 from tests.simulation.loop import replaced
-from tests.simulation.network import ClientEnd, Line
+from tests.simulation.network import ClientEnd, Line, Network
 from tests.simulation.oracle import BROKEN, Event, Oracle
 from tests.simulation.protocols import INSTANT, ZEROS, Spoken, Unasking, bomb
 from tests.simulation.scenario import KEPT, ClientPlan
@@ -73,6 +74,8 @@ class Client(ABC):
 
     def __init__(self, world: Any, name: str, plan: ClientPlan, index: int) -> None:
         self.world = world
+        self.spoken: Spoken = world.spoken
+        self.oracle: Oracle = world.oracle
         self.name = name
         self.plan = plan
         self.chance = random.Random(f"{world.scenario.seed}/{plan.seed}/{index}")
@@ -84,14 +87,6 @@ class Client(ABC):
     @abstractmethod
     async def run(self) -> None:
         """Does what is planned."""
-
-    @property
-    def spoken(self) -> Spoken:
-        return self.world.spoken
-
-    @property
-    def oracle(self) -> Oracle:
-        return self.world.oracle
 
     def line(self) -> Line:
         chance, plan = self.chance, self.plan
@@ -106,8 +101,10 @@ class Client(ABC):
         return line
 
     async def connect(self) -> ClientEnd:
+        line, network = self.line(), self.world.network
+        connect = secured.connect if self.world.scenario.secured else Network.connect
         try:
-            end = await asyncio.wait_for(self.world.connect(self, self.line()), CONNECT_TIME)
+            end: ClientEnd = await asyncio.wait_for(connect(network, line, self, self.port), CONNECT_TIME)
         except TimeoutError:
             raise ConnectionResetError from None
         self.connections.append(end)
@@ -348,8 +345,8 @@ class Unanswered(Honest):
         missing = [frame for frame in sent if not self._may_be_lost(frame, self._carried[frame.number])]
         missing = [frame for frame in missing if not self.oracle.keeps(frame.events)]
         for frame in missing:
-            server = self._carried[frame.number].server
-            if server is not None and server.owner.ended.is_set():  # type: ignore[attr-defined]
+            receiver = self._carried[frame.number].receiver
+            if receiver is not None and receiver.ended.is_set():
                 self.oracle.fails(f"{frame.mark} of {self.name} had come, and a receiver that stopped has lost it")
                 return False
         return bool(missing)
@@ -375,10 +372,10 @@ class Teller(Unanswered):
 
     def _may_be_lost(self, frame: Sent, end: ClientEnd) -> bool:
         """With its connection or its process, behind what was given up, and what is sent when the process is told to stop."""
-        server = end.server
-        if server is None or server.owner.dead or end.broken or end.address in self.world.given_up:
+        receiver = end.receiver
+        if receiver is None or receiver.dead or end.broken or end.address in self.world.given_up:
             return True
-        stopped = server.owner.stopped  # type: ignore[attr-defined]
+        stopped = receiver.stopped
         return stopped is not None and (not self.world.scenario.undisturbed or self._sent[frame.number] >= stopped)
 
 
@@ -422,20 +419,20 @@ class Hostile(Client):
 
     async def garbage(self, end: ClientEnd) -> None:
         await end.send(self.chance.choice((self.spoken.dialect.malformed, self.chance.randbytes(200), b"\0" * 64)))
-        await self._listen(end)
+        await self.silent(end)
 
     async def half(self, end: ClientEnd) -> None:
         """Part of a frame, and then nothing."""
         data = self.frame()
         await end.send(data[: self.chance.randrange(1, len(data))])
-        await self._listen(end)
+        await self.silent(end)
 
     async def truncated(self, end: ClientEnd) -> None:
         """Part of a frame, and the end."""
         data = self.frame() + self.frame()
         await end.send(data[: self.chance.randrange(1, len(data))])
         end.write_eof()
-        await self._listen(end)
+        await self.silent(end)
 
     async def deaf(self, end: ClientEnd) -> None:
         """Sends, and never reads."""
@@ -445,16 +442,14 @@ class Hostile(Client):
     async def bomb(self, end: ClientEnd) -> None:
         for _ in range(self.chance.randint(1, 3)):
             await end.send(bomb(self.world.scenario.protocol, self.chance.choice((40_000, ZEROS, 4 * ZEROS))))
-        await self._listen(end)
+        await self.silent(end)
 
     async def silent(self, end: ClientEnd) -> None:
-        await self._listen(end)
+        """Hears what is said, until the end."""
+        while (await end.read())[0]:
+            pass
 
     async def leaver(self, end: ClientEnd) -> None:
         """Sends a frame and is gone."""
         await end.send(self.frame())
         await asyncio.sleep(self.chance.uniform(0, 0.02))
-
-    async def _listen(self, end: ClientEnd) -> None:
-        while (await end.read())[0]:
-            pass

@@ -6,7 +6,6 @@ import asyncio
 import random
 import re
 from collections import deque
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -54,17 +53,6 @@ def address(number: int) -> str:
     return f"tcp://device:{number + 1}"
 
 
-# Devices
-
-
-@dataclass
-class Link:
-    """A consumer's connection to a device. What is on its way is lost with the connection, and else arrives in order."""
-
-    connected: bool = False
-    under_way: deque[list[bytes]] = field(default_factory=deque)
-
-
 class Device(Client):
     """Publishes until its plan is done, and says its heartbeat until all that it said is stored, or called lost."""
 
@@ -77,7 +65,8 @@ class Device(Client):
         self.account = world.accounts[self.endpoint]
         self.account.device = self
         self.said: dict[Number, tuple[bytes, bytes, bytes]] = {}
-        self._links: dict[SubSocket, Link] = {}
+        self._links: dict[SubSocket, deque[list[bytes]] | None] = {}
+        """What is on its way, which is lost with the connection, and else arrives in order; None: not connected."""
         self._up = True
         self.life, self.sequence = 1, self.chance.choice((0, 0, 400))
         self._last_beat: Number = (0, 0)
@@ -86,7 +75,7 @@ class Device(Client):
 
     def subscribe(self, socket: SubSocket) -> None:
         self.account.sockets.append(socket)
-        self._links[socket] = Link()
+        self._links[socket] = None
         self._reconnect(socket, (0.0005, 0.01))
 
     def unsubscribe(self, socket: SubSocket) -> None:
@@ -94,13 +83,10 @@ class Device(Client):
 
     def _reconnect(self, socket: SubSocket, delay: tuple[float, float]) -> None:
         def come() -> None:
-            link = self._links.get(socket)
-            if link is None or link.connected:
-                return
-            if self._up:
-                link.connected = True
+            if self._up and self._links.get(socket, ()) is None:
+                self._links[socket] = deque()
                 self.world.tell(f"{self.name} is connected")
-            else:
+            elif not self._up and socket in self._links:
                 self._reconnect(socket, RECONNECT)
 
         self.world.loop.call_later(self.chance.uniform(*delay), come)
@@ -111,9 +97,8 @@ class Device(Client):
         for socket, link in list(self._links.items()):
             if socket.life.dead:
                 del self._links[socket]
-            elif link.connected:
-                link.connected = False
-                link.under_way = deque()
+            elif link is not None:
+                self._links[socket] = None
                 socket.ends.append([])
                 self._reconnect(socket, RECONNECT)
 
@@ -149,14 +134,13 @@ class Device(Client):
         self.said[self.life, self.sequence] = app_env, topic, body
         message = [app_env, topic, body, encode_meta(Meta(0, self.number, created, self.sequence))]
         for socket, link in self._links.items():
-            if link.connected:
-                link.under_way.append(message)
-                self.world.loop.call_later(self.chance.uniform(0.0002, 0.003), self._arrives, socket, link.under_way)
+            if link is not None:
+                link.append(message)
+                self.world.loop.call_later(self.chance.uniform(0.0002, 0.003), self._arrives, socket, link)
 
     def _arrives(self, socket: SubSocket, under_way: deque[list[bytes]]) -> None:
         """The next message of a connection."""
-        link = self._links.get(socket)
-        there = link is not None and link.under_way is under_way and not socket.life.dead
+        there = self._links.get(socket) is under_way and not socket.life.dead
         if there and not socket.arrives(under_way.popleft()):
             self.world.tell(f"{self.name} drops a message")
 
@@ -284,24 +268,3 @@ def number_of(message: list[bytes]) -> Number:
     life = LIFE.search(message[2])
     assert life is not None
     return int(life[1]), decode_meta(message[3]).sequence
-
-
-class Accounts(dict[str, Account]):
-    """By endpoint."""
-
-    def __init__(self, world: Any) -> None:
-        super().__init__()
-        self._world = world
-        self._owners: dict[bytes, tuple[Account, Number]] = {}
-
-    def __missing__(self, name: str) -> Account:
-        made = self[name] = Account(self._world, self._owners)
-        return made
-
-    def add(self, record: Stored) -> None:
-        """A record is stored."""
-        self[record.headers["ce_source"].decode().rpartition("/")[2]].add(record)
-
-    def judge(self) -> list[str]:
-        """What was promised and is not so."""
-        return [f"{name}: {failure}" for name, account in self.items() for failure in account.judge()]

@@ -51,9 +51,7 @@ FINAL: tuple[type[Exception], ...] = (
     errors.TopicAuthorizationFailedError,
     errors.ClusterAuthorizationFailedError,
     errors.InvalidTimestampError,
-    errors.InvalidProducerEpoch,
-    errors.OutOfOrderSequenceNumber,
-    errors.UnknownProducerId,
+    *FATAL,
 )
 """The batch is refused, or its identity."""
 
@@ -73,8 +71,6 @@ class Stored:
     value: bytes | None
     headers: dict[str, bytes]
     timestamp: int
-    heard: asyncio.Event
-    """Whether its producer has heard that it is stored."""
 
 
 @dataclass
@@ -116,10 +112,7 @@ class Broker:
     logs: dict[TopicPartition, list[Stored]] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the logs begin that do not at 0."""
-    waiting: dict[TopicPartition, set[asyncio.Event]] = field(default_factory=dict)
-    """Who waits at the end of a log."""
     on_store: Callable[[Stored], None] = lambda record: None
-    on_send: Callable[[Request], None] = lambda request: None
     producers: int = 0
     tell: Callable[[str], None] = lambda line: None
 
@@ -224,18 +217,19 @@ class Broker:
                 record.value,
                 dict(record.headers),
                 record.timestamp,
-                request.heard,
             )
             log.append(stored)
             self.log.append(stored)
             self.on_store(stored)
-        for news in self.waiting.get(where, ()):
-            news.set()
+
+    async def waits(self) -> None:
+        """As long as a message takes."""
+        await asyncio.sleep(self.chance.uniform(*self.weather.delay))
 
     # In place of `headrace_common.kafka.client`
 
     async def describe(self, settings: KafkaSettings, also: Sequence[str] = ()) -> list[Topic]:
-        await asyncio.sleep(self.chance.uniform(*self.weather.delay))
+        await self.waits()
         if self.weather.down:
             await asyncio.sleep(1.0)
             raise DeliveryError("Kafka is down", DeliveryPolicy.RETRY)
@@ -265,7 +259,6 @@ class Request:
         self.epoch: int = batch.producer_epoch
         self.sequence: int = batch.base_sequence
         self.offset = -1
-        self.heard = asyncio.Event()
 
 
 class SimulatedClient:
@@ -277,23 +270,19 @@ class SimulatedClient:
         self._broker = broker
         self._loop = broker.loop
         self._timeout = timeout
-        self._sent: dict[TopicPartition, bytes] = {}
         owner = OWNER.get()
         assert owner is not None
         self._owner: Mortal = owner
         self.cluster = self
 
-    async def _waits(self) -> None:
-        await asyncio.sleep(self._broker.chance.uniform(*self._broker.weather.delay))
-
     async def bootstrap(self) -> None:
-        await self._waits()
+        await self._broker.waits()
         if self._broker.weather.down:
             await asyncio.sleep(0.5)
             raise errors.KafkaConnectionError("nobody answers")
 
     async def set_topics(self, topics: Sequence[str]) -> None:
-        await self._waits()
+        await self._broker.waits()
 
     async def close(self) -> None: ...
 
@@ -304,20 +293,13 @@ class SimulatedClient:
         return self.NODE if self._broker.has_leader(where.partition) else -1
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
-        done = self._loop.create_future()
-
-        def answered() -> None:
-            if not done.done():
-                done.set_result(True)
-
-        self._loop.call_later(0.01, answered)
-        return done
+        return asyncio.create_task(asyncio.sleep(0.01, True))
 
     async def send(self, node: int, request: Any) -> Any:
         assert node == self.NODE
         broker = self._broker
         if broker.weather.down and broker.chance.random() < REFUSES:
-            await self._waits()
+            await self._broker.waits()
             raise errors.NodeNotReadyError("nobody answers")
         if not isinstance(request, ProduceRequest):
             return await self._identity()
@@ -326,10 +308,6 @@ class SimulatedClient:
             for topic, partitions in request._topics
             for partition, data in partitions
         ]
-        for batch in batches:
-            if self._sent.get(batch.where) != batch.data:
-                self._sent[batch.where] = batch.data
-                broker.on_send(batch)
         answer = self._loop.create_future()
 
         def reply(errors: list[Exception | None]) -> None:
@@ -343,7 +321,7 @@ class SimulatedClient:
             raise errors.RequestTimedOutError from None
 
     async def _identity(self) -> SimpleNamespace:
-        await self._waits()
+        await self._broker.waits()
         if self._broker.weather.down:
             await asyncio.sleep(self._timeout)
             raise errors.RequestTimedOutError
@@ -361,7 +339,6 @@ class SimulatedClient:
             topics.setdefault(batch.where.topic, []).append((batch.where.partition, code, batch.offset, -1))
             self._owner.troubled |= error is not None
             if error is None:
-                batch.heard.set()
                 if batch.where.topic.endswith("events"):
                     self._owner.confirmed += batch.count
                 elif batch.where.topic.endswith("quarantine"):

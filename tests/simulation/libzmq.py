@@ -9,7 +9,6 @@ handshake and who is let in are not here: `tests/logjam` has them with libzmq's 
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,13 +40,6 @@ def taken(data: bytearray) -> list[bytes] | None:
     frames = split(bytes(data[SIZE:end]))
     del data[:end]
     return frames
-
-
-class Nothing(zmq.Again):
-    """There is nothing to read: without asking ZeroMQ for its words for that, each time."""
-
-    def __init__(self) -> None:
-        self.errno = errno.EAGAIN
 
 
 class Part:
@@ -114,9 +106,8 @@ class Socket:
             found = self._next()
             if found is None:
                 self._asleep = True
-                raise Nothing
+                raise zmq.Again
             parts, address = found
-            self.life.heard += sum(map(len, parts))
             self._parts.extend(Part(part, at < len(parts) - 1, address) for at, part in enumerate(parts))
         return self._parts.popleft()
 
@@ -169,7 +160,7 @@ class Monitor:
 
     def recv_multipart(self, flags: int) -> list[bytes]:
         if not self._ends:
-            raise Nothing
+            raise zmq.Again
         return self._ends.popleft()
 
     def close(self) -> None:
@@ -188,7 +179,6 @@ class Engine(asyncio.Protocol):
         self._data = bytearray()
         self._outbox: deque[bytes] = deque()
         self._stopped = self._gone = False
-        self._arrived = self._taken = self._known = 0  # messages; the last: taken, as far as this side has heard
 
     def connection_made(self, transport: Any) -> None:
         self.end = transport
@@ -211,19 +201,15 @@ class Engine(asyncio.Protocol):
 
     def _parse(self) -> None:
         most = self._socket.options[zmq.RCVHWM]
-        while not (is_full := self._arrived - self._known >= most) and (parts := taken(self._data)) is not None:
-            self._arrived += 1
+        while not (is_full := len(self.inbox) >= most) and (parts := taken(self._data)) is not None:
             self.inbox.append(parts)
             self._socket.arrives(self)
         if not self._gone:
             (self.end.pause_reading if is_full else self.end.resume_reading)()
 
     def takes(self) -> list[bytes]:
-        """The process takes a message. This side is told so now and then."""
-        self._taken += 1
-        if self._taken % -(-self._socket.options[zmq.RCVHWM] // 2) == 0:
-            self._known = self._taken
-            asyncio.get_running_loop().call_soon(self._parse)
+        """The process takes a message."""
+        asyncio.get_running_loop().call_soon(self._parse)
         return self.inbox.popleft()
 
     def sends(self, parts: list[bytes]) -> None:

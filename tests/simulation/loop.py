@@ -34,8 +34,6 @@ class Mortal:
 
     def __init__(self) -> None:
         self.dead = False
-        self.held: list[_Handle] | None = None
-        """What runs once the process goes on; None: it is not stopped."""
         self.context = Context()
         self.context.run(OWNER.set, self)
         self.signals: dict[int, Callable[[], object]] = {}
@@ -70,12 +68,6 @@ class _Handle(asyncio.TimerHandle):
         self._callback, self._args = None, ()
 
 
-class _Arrival(_Handle):
-    """Something that comes from outside."""
-
-    __slots__ = ()
-
-
 class _Future(asyncio.Future):  # type: ignore[type-arg]
     """With a hash that does not depend on where in memory it is: asyncio keeps futures and tasks in sets."""
 
@@ -98,14 +90,11 @@ class _Task(asyncio.Task):  # type: ignore[type-arg]
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
-    """Only what the receivers use. `creep`: seconds that pass with each look at the clock. `shuffled`: callbacks that are ready
-    in the same turn run in any order; asyncio promises the order in which they were registered.
-    """
+    """Only what the receivers use. `creep`: seconds that pass with each look at the clock."""
 
-    def __init__(self, chance: random.Random, creep: float = 2e-6, *, shuffled: bool = False) -> None:
+    def __init__(self, chance: random.Random, creep: float = 2e-6) -> None:
         self._chance = chance
         self._creep = creep
-        self._shuffled = shuffled
         self._now = 0.0
         self._ready: deque[_Handle] = deque()
         self._timers: list[tuple[float, float, int, _Handle]] = []
@@ -205,22 +194,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         sock.connect(protocol)
         return sock, protocol
 
-    # Processes that are stopped and go on (SIGSTOP, SIGCONT, a machine that is moved)
-
-    def hold(self, owner: Mortal, callback: Callable[[], None]) -> bool:
-        """Whether `owner` is stopped. If so, `callback` is called once it goes on: something has come from outside."""
-        if owner.held is None:
-            return False
-        owner.held.append(_Arrival(callback, (), WORLD.copy()))
-        return True
-
-    def go_on(self, owner: Mortal, *, timers_first: bool) -> None:
-        """Lets a stopped process go on. `timers_first`: what has come meanwhile is seen behind all timers."""
-        held, owner.held = owner.held or [], None
-        if timers_first:
-            held.sort(key=lambda handle: isinstance(handle, _Arrival))
-        self._ready.extend(held)
-
     # Running
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
@@ -250,7 +223,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _turns(self, main: asyncio.Task[None]) -> None:
         """What is ready runs, turn by turn, until `main` has ended."""
-        timers, ready, pop, shuffle = self._timers, self._ready, heapq.heappop, self._chance.shuffle
+        timers, ready, pop = self._timers, self._ready, heapq.heappop
         while not main.done():
             if not ready:
                 if not timers:
@@ -263,8 +236,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                     ready.append(handle)
             turn = [*ready]
             ready.clear()
-            if self._shuffled and len(turn) > 1:
-                shuffle(turn)
             for handle in turn:
                 if handle._cancelled:
                     continue
@@ -272,9 +243,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 owner = context.get(OWNER)
                 if owner is not None:
                     if owner.dead:
-                        continue
-                    if owner.held is not None:
-                        owner.held.append(handle)
                         continue
                     if self.before_step is not None:
                         self.before_step(self.steps)

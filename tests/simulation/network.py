@@ -48,12 +48,11 @@ class End(asyncio.Transport):
         super().__init__()
         self._network, self._loop, self.line, self._chance = network, network.loop, line, chance
         self.name = name
-        self._owner: Mortal | None = None  # nobody kills a client
+        self.owner: Any = None  # the process that accepted it; nobody kills a client
         self._protocol: Any = None
         self._coming: deque[tuple[bytes, int]] = deque()
         self.size = 0  # bytes that are coming
         self.version = 0
-        self.received = 0
         self._end_version: int | None = None  # the other side writes no more: what it knew then
         self._moving = self._told_end = self._lossy = False
         self._closing = self._lost = self._paused = self._is_reset = self._stopped = False
@@ -65,25 +64,14 @@ class End(asyncio.Transport):
         """The client's, as `ce_source` names it."""
         return self.name[0]
 
-    @property
-    def is_accepted(self) -> bool:
-        """Whether a process has it."""
-        return self._owner is not None
-
-    @property
-    def owner(self) -> Mortal:
-        """The process that accepted it."""
-        assert self._owner is not None
-        return self._owner
-
     def _soon(self, seconds: tuple[float, float], work: Callable[[], None]) -> None:
         """Whatever the network does happens whether or not a process is alive."""
         self._loop.call_later(self._chance.uniform(*seconds), work, context=WORLD.copy())
 
     def _call(self, work: Callable[..., Any], *args: Any) -> Any:
-        if self._lost or (self._owner is not None and self._owner.dead):
+        if self._lost or (self.owner is not None and self.owner.dead):
             return None
-        return work(*args) if self._owner is None else self._owner.context.copy().run(work, *args)
+        return work(*args) if self.owner is None else self.owner.context.copy().run(work, *args)
 
     # As a socket, before it is handed to a protocol
 
@@ -94,7 +82,7 @@ class End(asyncio.Transport):
         pass
 
     def accepted(self, owner: Mortal) -> None:
-        self._owner = owner
+        self.owner = owner
         owner.ends[self] = None  # type: ignore[attr-defined]
 
     def connect(self, protocol: Any) -> None:
@@ -119,8 +107,6 @@ class End(asyncio.Transport):
             self._soon(self.line.latency, self._arrive)
 
     def _arrive(self) -> None:
-        if self._owner is not None and not self._lost and self._loop.hold(self._owner, self._arrive):
-            return
         self._moving = False
         if self._lossy or self._told_end or ((self._paused or self._closing) and not self._lost):
             return
@@ -140,14 +126,14 @@ class End(asyncio.Transport):
         if self._lost:  # nobody reads here any more
             self.peer.meets_reset()
             return
-        self.version, self.received = version, self.received + len(data)
+        self.version = version
         self._call(self._protocol.data_received, data)
         self.peer.drained()
         self._move()
 
     def drained(self) -> None:
         """Something of what this side has written was read."""
-        if (self._owner is not None and self._loop.hold(self._owner, self.drained)) or self._is_reset:
+        if self._is_reset:
             return
         if self._stopped and self.peer.size <= self.line.buffer // 4:
             self._stopped = False
@@ -185,7 +171,7 @@ class End(asyncio.Transport):
                 protocol.connection_lost(error)
                 self._move()
 
-        self._loop.call_soon(lost, context=WORLD.copy() if self._owner is None else self._owner.context.copy())
+        self._loop.call_soon(lost, context=WORLD.copy() if self.owner is None else self.owner.context.copy())
 
     # As a transport
 
@@ -215,7 +201,7 @@ class End(asyncio.Transport):
 
     def _until_cut(self, data: bytes) -> bytes:
         """As much of a client's bytes as come before its connection is cut."""
-        if self._owner is not None or self.line.cut_after is None:
+        if self.owner is not None or self.line.cut_after is None:
             return data
         at, self._sent = self._sent, self._sent + len(data)
         if self._sent >= self.line.cut_after and not self.severed:
@@ -298,9 +284,9 @@ class ClientEnd(asyncio.Protocol):
         end.pause_reading()
 
     @property
-    def server(self) -> End | None:
-        """The other end, once it was accepted."""
-        return self._end.peer if self._end.peer.is_accepted else None
+    def receiver(self) -> Any:
+        """The process that accepted it, or None."""
+        return self._end.peer.owner
 
     @property
     def broken(self) -> bool:
@@ -347,7 +333,7 @@ class ClientEnd(asyncio.Protocol):
 
     def send_now(self, data: bytes) -> None:
         """Sends a few bytes, however much waits."""
-        if not (self._end.is_shut() or self._end.is_closing()):
+        if not (self._gone or self._end.is_shut() or self._end.is_closing()):
             self._end.write(data)
 
     async def read(self) -> tuple[bytes, int]:

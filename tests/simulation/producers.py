@@ -100,13 +100,12 @@ class Pusher(Unanswered):
 
     def _may_be_lost(self, frame: Sent, end: ClientEnd) -> bool:
         """With its connection, or with a process that was killed or has stopped; and what Kafka has refused."""
-        server, undisturbed = end.server, self.world.scenario.undisturbed
-        if server is None or server.owner.dead or (not undisturbed and end.broken):
+        receiver, undisturbed = end.receiver, self.world.scenario.undisturbed
+        if receiver is None or receiver.dead or (not undisturbed and end.broken):
             return True
         if self.world.given_up.get(end.address, {DeliveryPolicy.RETRY}) != {DeliveryPolicy.RETRY}:
             return True
-        ended: bool = server.owner.ended.is_set()  # type: ignore[attr-defined]
-        return ended
+        return bool(receiver.ended.is_set())
 
 
 class Logger(Pusher):
@@ -135,4 +134,4 @@ class Intruder(Hostile):
         chance = self.chance
         frames = [chance.choice((b"", PING, chance.randbytes(40))) for _ in range(chance.randint(1, 6))]
         await end.send(wired([b"", *frames]))
-        await self._listen(end)
+        await self.silent(end)

@@ -28,7 +28,7 @@ from headrace_forward.client import ForwardClient
 from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
 from headrace_logjam.wire import PING, PONG, UNTOLD, joined, split
 from headrace_lumberjack.client import LumberjackClient
-from headrace_lumberjack.wire import HEADER, V1
+from headrace_lumberjack.wire import V1
 from headrace_segment.wire import original, today
 
 from tests.contract.courier import CourierDialect
@@ -43,25 +43,19 @@ from tests.simulation.loop import EPOCH, replaced
 
 
 class Forwarder(LumberjackClient):
-    """A client of version 1. It takes any six bytes for the acknowledgement of its oldest window, as logstash-forwarder does."""
+    """A client of version 1: any six bytes would acknowledge its oldest window, as with logstash-forwarder."""
 
     def __init__(self, compression: Compression | None = None) -> None:
         super().__init__(compression, V1)
-        self._heard_bytes = 0
 
     def broken(self, _: Mapping[str, Any]) -> bytes:
         return b""
 
-    def again(self) -> bytes:
-        self._heard_bytes = 0
-        return super().again()
-
     def receive(self, data: bytes) -> list[Answer | Remark]:
-        count, self._heard_bytes = divmod(self._heard_bytes + len(data), HEADER)
-        if count > len(self._under_way):
-            raise ProtocolError(f"{count} acknowledgements, and {len(self._under_way)} windows wait for one")
-        frames = [self._under_way.popleft() for _ in range(count)]
-        return [Answer(frame, self._sizes[frame], self._sizes[frame]) for frame in frames]
+        found = super().receive(data)
+        if not all(isinstance(each, Answer) and each.whole for each in found):
+            raise ProtocolError(f"not one acknowledgement for each window: {found}")
+        return found
 
 
 class Lumber(LumberjackDialect):

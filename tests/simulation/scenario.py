@@ -68,9 +68,7 @@ class ClientPlan:
 
 @dataclass(frozen=True)
 class Fault:
-    """`kind`: a field of `kafka.Weather` and its `value`; or kill (at a step of the process), term (restart), or
-    held up (it does not run for a while; `value`: its timers run before it sees what has come meanwhile).
-    """
+    """`kind`: a field of `kafka.Weather` and its `value`; or kill (at a step of the process), or term (restart)."""
 
     kind: str
     at: float
@@ -95,7 +93,6 @@ class Scenario:
     kafka: dict[str, Any] = field(default_factory=dict)
     partitions: int = 2
     creep: float = 2e-6
-    shuffled: bool = False
     max_message_bytes: int = 1_048_588
     delay: tuple[float, float] = (0.0005, 0.004)
     """Seconds that a message to or from Kafka takes."""
@@ -107,10 +104,6 @@ class Scenario:
     """All clients speak TLS."""
     undisturbed: bool = False
     """Nothing but SIGTERM happens: whoever is connected is served on that connection."""
-
-    def of(self, kind: str) -> list[Fault]:
-        """The faults of a kind."""
-        return [fault for fault in self.faults if fault.kind == kind]
 
     @property
     def faults_end(self) -> float:
@@ -127,8 +120,5 @@ class Scenario:
         return (120.0 if calm and self.delay[1] < 1 else 600.0) + self.kafka.get("request_timeout", 30)
 
 
-CROWD = 100
-"""Clients of one plan that are a crowd."""
-
-KEPT = ("honest", "teller", "reader", "keeper", "device", "producer", "pusher", "logger")
+KEPT = ("honest", "teller", "reader", "device", "producer", "pusher", "logger")
 """Kinds of clients to which something is promised."""

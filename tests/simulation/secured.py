@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from headrace_common.listening import listener, secured
 from headrace_common.service import service
 
-from tests.simulation.network import ClientEnd
+from tests.simulation.network import ClientEnd, Line, Network
 
 
 @functools.cache
@@ -59,8 +59,11 @@ a client that has ended its own part of it learns too late.
 """
 
 
-async def shaken(end: ClientEnd, longest: int, *, says_end: bool) -> ClientEnd:
-    """The end once it speaks TLS. Raises `ConnectionError`."""
+async def connect(network: Network, line: Line, whose: Any, port: int | None) -> ClientEnd:
+    """As `Network.connect`; returns once both speak TLS. Raises `ConnectionError`."""
+    line.piece = max(line.piece, LEAST)
+    end = await network.connect(line, whose, port)
+    longest, says_end = whose.chance.choice((100, 1 << 14)), whose.chance.random() < 0.7
     made = SecuredEnd(end, longest, says_end=says_end)
     try:
         await made.shake()
@@ -102,9 +105,6 @@ class SecuredEnd:
 
     async def send(self, data: bytes) -> None:
         await self._end.send(self._encrypted(data))
-
-    def send_now(self, data: bytes) -> None:
-        self._end.send_now(self._encrypted(data))
 
     def _encrypted(self, data: bytes) -> bytes:
         for at in range(0, len(data), self._longest):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from tests.simulation.scenario import CROWD, FATAL, SMALL_LIMITS, STRANGE, ClientPlan, Fault, Scenario
+from tests.simulation.scenario import FATAL, SMALL_LIMITS, STRANGE, ClientPlan, Fault, Scenario
 
 WEATHER = ("down", "silent", "unheard", "appended", "passing", "final", "leaderless", "slow")
 EITHER: Final = [False, True]
@@ -48,30 +48,21 @@ def plans(chance: random.Random, number: Any = 1, /, **fields: Any) -> tuple[Cli
 
 
 def draw(seed: int, protocol: str) -> Scenario:
-    """The scenario of a seed: anything, or one of `SHAPES`. In one of six, a process is held up as well; in one of eight,
-    clients over TCP speak TLS; in one of four, events equal others; in one of four, Kafka minds single records.
+    """The scenario of a seed: anything, or one of `SHAPES`. In one of eight, clients over TCP speak TLS; in one of four, events
+    equal others; in one of four, Kafka minds single records.
     """
-    scenario = minded(undelayed(seed, protocol), random.Random(f"minded/{protocol}/{seed}"))
+    scenario = minded(usual(seed, protocol), random.Random(f"minded/{protocol}/{seed}"))
     if random.Random(f"copies/{protocol}/{seed}").random() < 1 / 4:
         scenario = replace(scenario, clients=tuple(replace(plan, alike=0.4) for plan in scenario.clients))
-    if protocol in ("logjam", "producers"):
-        return scenario
-    if random.Random(f"secured/{protocol}/{seed}").random() < 1 / 8:
-        scenario = replace(scenario, secured=True)
-    chance = random.Random(f"held/{protocol}/{seed}")
-    if scenario.undisturbed or chance.random() > 1 / 6:
-        return scenario
-    at, lasts = chance.uniform(0, max(5.0, scenario.faults_end)), chance.choice((0.5, 5.0, 20.0, 70.0, 140.0))
-    fault = Fault("held up", at, lasts, chance.random() < 0.5, chance.randrange(scenario.replicas))
-    return replace(scenario, faults=(*scenario.faults, fault))
+    is_secured = random.Random(f"secured/{protocol}/{seed}").random() < 1 / 8
+    return replace(scenario, secured=is_secured and protocol not in ("logjam", "producers"))
 
 
 def minded(scenario: Scenario, chance: random.Random) -> Scenario:
     """In one of four: the same with records among others that are too large for Kafka, or a while in which it takes none into
     quarantine; or with frames of many small events.
     """
-    crowded = any(plan.count >= CROWD for plan in scenario.clients)
-    others = scenario.protocol in ("segment", "logjam", "producers") or scenario.undisturbed or crowded
+    others = scenario.protocol in ("segment", "logjam", "producers") or scenario.undisturbed
     if others or chance.random() > 1 / 4:
         return scenario
     kind = chance.choice(("oversized", "oversized", "spoilt", "many"))
@@ -95,19 +86,17 @@ def minded(scenario: Scenario, chance: random.Random) -> Scenario:
     return replace(scenario, clients=tuple(clients), faults=tuple(faults), kafka=kafka, **more)
 
 
-def undelayed(seed: int, protocol: str) -> Scenario:
-    """A scenario in which every process runs whenever it may."""
+def usual(seed: int, protocol: str) -> Scenario:
+    """A scenario of one of the shapes."""
     chance = random.Random(f"{protocol}/{seed}")
     scenario = Scenario(seed, protocol, **drawn(chance, shape(seed, protocol)(chance)))
     return of_producers(scenario, chance) if protocol == "producers" else scenario
 
 
 def shape(seed: int, protocol: str) -> Callable[[random.Random], Fields]:
-    """Anything, or one of `SHAPES`, or a crowd."""
+    """Anything, or one of `SHAPES`."""
     if protocol in ("logjam", "segment"):
         return devices if protocol == "logjam" else replicas
-    if seed % 1000 == 500:
-        return crowd
     if seed % 32 == 5 and protocol != "producers":  # they share the account of their socket
         return beside
     if protocol == "forward" and seed % 16 == 9:
@@ -148,7 +137,6 @@ def anything(chance: random.Random) -> Fields:
         "kafka": TIMES,
         "partitions": partitions,
         "creep": CREEP,
-        "shuffled": [True, False, False, False],
         "max_message_bytes": [1_048_588, 1_048_588, 131_072],
     }
 
@@ -209,7 +197,6 @@ def drain(chance: random.Random) -> Fields:
         "faults": tuple(Fault("term", chance.uniform(0, 4), 0.0) for _ in range(chance.randint(1, 3))),
         "kafka": {"ack_deadline": 300},
         "partitions": PARTITIONS,
-        "shuffled": [True, False, False, False],
         "delay": [(0.01, 0.1), (0.2, 1.0)],
         "undisturbed": True,
     }
@@ -290,13 +277,6 @@ def changed(chance: random.Random) -> Fields:
     return {**fields, "faults": (*fields["faults"], *faults), "backlog": [1, 3, 1 << 16]}
 
 
-def crowd(chance: random.Random) -> Fields:
-    """Two thousand clients at once, and a broker that is killed."""
-    down = Fault("down", chance.uniform(0, 1), 2.0)
-    clients = plans(chance, frames=1, events=1, count=2000)
-    return {"clients": clients, "faults": (down,), "kafka": {"ack_deadline": 30}, "creep": 2e-5, "backlog": 128}
-
-
 def beside(chance: random.Random) -> Fields:
     """Clients with small frames beside a crowd whose frames take many slices."""
     few = plans(chance, frames=20, events=1, window=1, count=range(1, 4))
@@ -307,7 +287,7 @@ def beside(chance: random.Random) -> Fields:
 
 
 def replicas(chance: random.Random) -> Fields:
-    """Writers and readers of both dialects, and others, between replicas of the segment service."""
+    """Writers and readers of both dialects between replicas of the segment service."""
     span, count, partitions = chance.choice((0.5, 5.0, 20.0)), chance.randint(1, 3), chance.randint(1, 2)
     when: Fields = {"start": Within(0, span / 2), "cut": [0.0, 0.5], "rough": [True, False, False]}
     sizes: Fields = {"frames": [2, 10, 30], "events": [1, 1, 3], "window": [1, 2, 6, 20], "padding": [0, 0, 200]}
@@ -321,9 +301,8 @@ def replicas(chance: random.Random) -> Fields:
         clients += plans(chance, kind=["garbage", "half", "deaf", "leaver", "truncated"], frames=range(1, 5), **when)
     faults = [_fault(chance, span, partitions) for _ in range(chance.choice((0, 1, 2, 3)))]
     faults += [replace(_death(chance, span), where=chance.randrange(count)) for _ in range(chance.choice((0, 1, 2, 4)))]
-    if keepers := chance.choice((0, 0, 0, 2, 3)):  # what a checkpoint has is told by one that began with it
+    if chance.random() < 0.4:  # what a checkpoint has is told by one that began with it
         faults += (replace(_death(chance, 1.0), at=chance.uniform(2.0, 10.0), where=place) for place in range(count))
-        clients += plans(chance, keepers, kind="keeper", frames=[10, 20, 40], pause=[0.0, 0.5, 1.0], **when)
     return {
         "clients": clients,
         "faults": tuple(faults),
@@ -331,7 +310,6 @@ def replicas(chance: random.Random) -> Fields:
         "kafka": {"ack_deadline": [5, 30], "request_timeout": [1, 5]},
         "partitions": partitions,
         "creep": [1e-6, 2e-5],
-        "shuffled": [True, False, False, False],
         "replicas": count,
     }
 
@@ -351,7 +329,6 @@ def devices(chance: random.Random) -> Fields:
         "kafka": {"ack_deadline": [5, 30], "request_timeout": [1, 5]},
         "partitions": partitions,
         "creep": CREEP,
-        "shuffled": [True, False, False, False],
     }
 
 

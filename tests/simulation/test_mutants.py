@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.__main__ import run
 from tests.simulation.mutants import MUTANTS, Mutant, finds, hunt
 
 
@@ -17,10 +16,3 @@ def found(mutant: Mutant) -> int | None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_found(name: str) -> None:
     assert found(MUTANTS[name]) is not None
-
-
-def test_a_mutant_is_gone_after_its_hunt() -> None:
-    mutant = MUTANTS["rejects are not stored"]
-    seed = found(mutant)
-    assert seed is not None
-    assert not run(seed, mutant.protocol).failures

@@ -9,20 +9,21 @@ import itertools
 import json
 import random
 import signal
-import time
 import traceback
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 from headrace_common.connection.receiver_state import Stoppable
+from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.kafka import producer
 from headrace_common.operations import sockets
 from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings
 from headrace_common.publishing import topics
-from headrace_common.publishing.pump import LOOK
 from headrace_common.service import service as services
 from headrace_segment.replica import owner, reading
 from headrace_segment.store import fold
@@ -33,14 +34,12 @@ from tests.simulation.answers import SegmentLog
 from tests.simulation.clients import Client, Honest, Hostile, Teller
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
 from tests.simulation.kafka import Broker, Weather
-from tests.simulation.keepers import Keeper
 from tests.simulation.loop import Mortal, SimulatedLoop, StuckError, of_a_seed, replaced
-from tests.simulation.network import ClientEnd, End, Line, Listening, Network
-from tests.simulation.oracle import Oracle
+from tests.simulation.network import End, Listening, Network
+from tests.simulation.oracle import Oracle, source
 from tests.simulation.protocols import PROTOCOLS, Spoken
 from tests.simulation.scenario import ClientPlan, Fault, Scenario
 from tests.simulation.segments import Reader, sections
-from tests.simulation.waiting import WatchedScheduler
 
 RECOVERY = 660.0
 """Seconds after the last fault within which every honest client must have heard that all of its frames are stored."""
@@ -53,8 +52,6 @@ LOWERED = 98_304
 """`max.message.bytes` of topics that had more: each event here is smaller."""
 WATCH = 0.7
 """Seconds between two looks at the budgets and at what waits."""
-SETTLED = LOOK + 1.0
-"""Seconds after a process went on within which nothing is said about the time that frames wait."""
 LAST_EPOCH = 3
 """Epochs of a producer that appends to the log of segments: few, so that it hands over to another one."""
 LONGEST_AIM = 5.0
@@ -65,7 +62,6 @@ KINDS: dict[str, type[Client]] = {
     "honest": Honest,
     "teller": Teller,
     "reader": Reader,
-    "keeper": Keeper,
     "device": devices.Device,
     "producer": producers.Producer,
     "pusher": producers.Pusher,
@@ -79,13 +75,10 @@ SECTIONS = {"segment": sections, "logjam": devices.sections, "producers": produc
 class Result:
     """What came of a run."""
 
-    scenario: Scenario
     failures: list[str]
     trace: list[str]
     seconds: float
-    cpu: float
     acknowledgements: int
-    recovery: float
 
 
 @functools.lru_cache(256)
@@ -112,15 +105,9 @@ class Words:
         return self
 
     def info(self, event: str, **values: Any) -> None:
-        self._life.world.tell(f"the process says: {event}")
+        self._life.world.tell(f"the process says: {event} {values.get('problem', '')} {values.get('why', '')}")
 
-    def debug(self, event: str, **values: Any) -> None:
-        pass
-
-    def warning(self, event: str, **values: Any) -> None:
-        self._life.world.tell(f"the process warns: {event} {values.get('problem', '')} {values.get('why', '')}")
-
-    error = warning
+    debug = warning = error = info
 
     def exception(self, event: str, **values: Any) -> None:
         if self._life.dead or self._life.world.loop.is_closed():
@@ -128,19 +115,8 @@ class Words:
         self._life.world.oracle.fails(f"a bug: {event} {values} {traceback.format_exc(limit=-3)}")
 
 
-class NoOps:
-    """In place of `OpsServer`."""
-
-    port = 0
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    async def start(self) -> None:
-        pass
-
-    async def stop(self) -> None:
-        pass
+async def nothing() -> None:
+    """In place of the start and the stop of `OpsServer`."""
 
 
 class Life(Mortal):
@@ -155,9 +131,6 @@ class Life(Mortal):
         self.problem: str | None = None
         self.confirmed_before = 0  # when it was told to stop
         self.stopped: float | None = None  # when it was
-        self.went_on = -SETTLED  # when, after it was held up
-        self.heard = 0
-        """Bytes that it has read of sockets that are not in `ends`."""
 
     def start(self) -> None:
         protocol = self.world.spoken.protocol
@@ -171,13 +144,6 @@ class Life(Mortal):
         except Exception as error:
             self.problem = repr(error)
         self.ended.set()
-
-    def settled(self) -> bool:
-        """Whether all of its timers that were due while it was held up have run."""
-        return self.held is None and self.world.loop.now >= self.went_on + SETTLED
-
-    def received(self) -> int:
-        return self.heard + (0 if self.world.spoken.messages else sum(end.received for end in self.ends))
 
     def terminate(self) -> None:
         self.confirmed_before, self.stopped = self.confirmed, self.world.loop.now
@@ -203,7 +169,7 @@ class World:
         self.scenario = scenario
         self.spoken: Spoken = PROTOCOLS[scenario.protocol]
         chance = random.Random(f"world/{scenario.protocol}/{scenario.seed}")
-        self.loop = SimulatedLoop(random.Random(chance.getrandbits(64)), scenario.creep, shuffled=scenario.shuffled)  # type: ignore[abstract]
+        self.loop = SimulatedLoop(random.Random(chance.getrandbits(64)), scenario.creep)  # type: ignore[abstract]
         self._chance = random.Random(chance.getrandbits(64))
         self.trace: list[str] = []
         self._traced = traced
@@ -218,18 +184,20 @@ class World:
         self.network.backlog = scenario.backlog
         self.oracle = Oracle(self)
         self.devices: dict[str, devices.Device] = {}
-        self.accounts = devices.Accounts(self)
+        numbers: dict[bytes, tuple[devices.Account, devices.Number]] = {}
+        self.accounts = defaultdict[str, devices.Account](lambda: devices.Account(self, numbers))
+        """By endpoint."""
         self.sound: list[tuple[ClientPlan, list[dict[str, Any]]]] = []
         """The events of frames that may be sent a second time, as others; and who sent them."""
         self.given_up: dict[str, set[DeliveryPolicy]] = {}
         """By address, why frames were given up."""
         if scenario.protocol == "logjam":
-            self.broker.on_store = self.accounts.add
+            self.broker.on_store = lambda record: self.accounts[source(record)].add(record)
         elif scenario.protocol == "segment":
             self.segments = SegmentLog(self)
             self.broker.on_store = self.segments.stored
         else:
-            self.broker.on_store, self.broker.on_send = self.oracle.stored, self.oracle.sends
+            self.broker.on_store = self.oracle.stored
         self.usual = Weather(delay=scenario.delay)
         self.broker.weather = self.usual
         own = SECTIONS.get(scenario.protocol, lambda _: self.spoken.own)(scenario)
@@ -243,7 +211,6 @@ class World:
         )
         """No frame may wait beyond its deadline."""
         self.replicas: list[Life] = []
-        self.recovery = 0.0
         self.patience = min(RECOVERY, scenario.patience)
 
     def tell(self, line: str) -> None:
@@ -253,7 +220,6 @@ class World:
     def run(self) -> Result:
         global _numbers
         _numbers = itertools.count()
-        began = time.process_time()
         with (
             of_a_seed(self.loop, self._chance),
             constants(self._constants),
@@ -267,29 +233,17 @@ class World:
                 self.oracle.fails(f"stuck: {stuck}")
         for error in self.loop.errors:
             self.oracle.fails(f"an error that nobody handled: {error}")
-        return Result(
-            self.scenario,
-            self.oracle.failures,
-            self.trace,
-            self.loop.now,
-            time.process_time() - began,
-            self.oracle.acknowledgements,
-            self.recovery,
-        )
+        return Result(self.oracle.failures, self.trace, self.loop.now, self.oracle.acknowledgements)
 
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:
         """What is replaced, and by what: the seam."""
         with replaced(
-            (services, "OpsServer", NoOps),
+            (services, "OpsServer", lambda *_: SimpleNamespace(port=0, start=nothing, stop=nothing)),
             (services, "configure", lambda *_: None),
             (services, "faulthandler", MagicMock()),  # its thread lives in real time
             (services, "STALL_LOOK", 5.0),  # it measures the real loop, and took a fifth of all turns here
-            (
-                services,
-                "Scheduler",
-                functools.partial(WatchedScheduler, self.oracle.passed_over, cpu=self.loop.time),
-            ),
+            (services, "Scheduler", functools.partial(Scheduler, cpu=self.loop.time)),
             (topics, "describe", self.broker.describe),
             (owner, "describe", self.broker.describe),
             (producer, "make_client", self.broker.make_client),
@@ -311,15 +265,6 @@ class World:
         """In place of `make_consumer`."""
         return SimulatedConsumer(self.broker, settings.request_timeout)
 
-    async def connect(self, client: Client, line: Line) -> ClientEnd:
-        """Raises `ConnectionError`."""
-        if not self.scenario.secured:
-            return await self.network.connect(line, client, client.port)
-        line.piece = max(line.piece, secured.LEAST)
-        end = await self.network.connect(line, client, client.port)
-        longest, says_end = client.chance.choice((100, 1 << 14)), client.chance.random() < 0.7
-        return await secured.shaken(end, longest, says_end=says_end)
-
     # The story
 
     async def _story(self) -> None:
@@ -338,7 +283,6 @@ class World:
             await asyncio.wait(honest, timeout=self.scenario.faults_end + self.patience)
         for client, task in zip(clients, tasks, strict=True):
             self._look(client, task)
-        self.recovery = max(0.0, self.loop.now - self.scenario.faults_end)
         for task in [*faults, *tasks]:
             task.cancel()
         await asyncio.wait(faults)
@@ -347,9 +291,9 @@ class World:
         await asyncio.gather(*(self._end(life) for life in self.replicas))
         if tasks:
             await asyncio.wait(tasks)
-        judges = {"segment": lambda: self.segments.judge(), "logjam": self.accounts.judge}
-        if (judge := judges.get(self.scenario.protocol)) is not None and not self.oracle.failures:
-            for failure in judge():
+        if not self.oracle.failures:
+            judges = [self.segments] if self.scenario.protocol == "segment" else self.accounts.values()
+            for failure in [failure for each in judges for failure in each.judge()]:
                 self.oracle.fails(failure)
 
     def _look(self, client: Client, task: asyncio.Task[None]) -> None:
@@ -380,7 +324,7 @@ class World:
         while True:
             await asyncio.sleep(WATCH)
             for life in self.replicas:
-                if not life.dead and life.settled():
+                if not life.dead:
                     self.oracle.looks(life)
 
     # Faults
@@ -392,8 +336,6 @@ class World:
             await self._kill(fault.where, fault.value)
         elif fault.kind == "term":
             await self._restart(fault.where)
-        elif fault.kind == "held up":
-            await self._hold_up(self.replicas[fault.where], fault.lasts, timers_first=fault.value)
         elif fault.kind == "partitions":
             self.broker.partitions += 1
         elif fault.kind == "lowered":
@@ -437,37 +379,18 @@ class World:
         if life is self.replicas[where]:
             self.replicas[where] = self._begin()
 
-    async def _hold_up(self, life: Life, seconds: float, *, timers_first: bool) -> None:
-        """SIGSTOP, and SIGCONT: nothing of the process runs, and its clients and Kafka go on."""
-        if life.held is not None:
-            return
-        life.held = []
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            life.went_on = self.loop.now
-            self.loop.go_on(life, timers_first=timers_first)
-            self.tell("the process goes on")
-
     async def _ends(self, life: Life) -> None:
-        """Waits until a process has ended that was told so. Kills it if it takes too long, beside the time that it is held up."""
-        while not life.ended.is_set() and not life.dead:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(life.ended.wait(), ENDING)
-            if (
-                not life.ended.is_set()
-                and life.held is None
-                and self.loop.now >= life.went_on + ENDING
-                and not life.dead
-            ):
+        """Waits until a process has ended that was told so. Kills it if it takes too long."""
+        try:
+            await asyncio.wait_for(life.ended.wait(), ENDING)
+        except TimeoutError:
+            if not life.dead:
                 self.oracle.fails(f"the process has not ended {ENDING:g} s after SIGTERM")
                 life.kill()
 
     async def _restart(self, where: int) -> None:
         """SIGTERM, and a new process once the old one has ended; or SIGKILL, if it has not after a while."""
         life = self.replicas[where]
-        while life.held is not None:  # noqa: ASYNC110  (the signal waits, too)
-            await asyncio.sleep(WATCH)
         self.tell("SIGTERM")
         life.terminate()
         await self._ends(life)
