@@ -16,8 +16,9 @@ from tests.driving import NOW_MS, PEER
 from tests.fuzz import growth, judging
 from tests.fuzz.chance import Chance, flat
 from tests.fuzz.subjects import PROTOCOLS, made
-from tests.fuzz.truth import Told, lumberjack, spelled
+from tests.fuzz.truth import Told, lumberjack
 from tests.fuzz.truth.limits import LIMITS, Limit
+from tests.fuzz.truth.values import spelled
 from tests.simulation.mutants import Mutant, mutants, mutated
 from tests.tiers import sized
 

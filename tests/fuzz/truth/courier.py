@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from tests.fuzz.chance import Chance
-from tests.fuzz.truth import ADDRESS, RECEIVED, Document, Part, Told, document, framed, moment, named, source
+from tests.fuzz.truth import ADDRESS, RECEIVED, Part, Told, framed, named, source
+from tests.fuzz.truth.values import Document, document, moment
 
 LONG: Final = 1024
 

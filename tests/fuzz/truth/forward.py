@@ -15,24 +15,9 @@ import msgpack
 from headrace_common.session.inflate import zstd  # the standard library's, or its backport
 
 from tests.fuzz.chance import Chance
-from tests.fuzz.truth import (
-    NO_UTF8,
-    NOW,
-    RANDOM,
-    RECEIVED,
-    Pairs,
-    Part,
-    Told,
-    at,
-    base64,
-    document,
-    named,
-    refused,
-    source,
-    value,
-    word,
-)  # fmt: skip
+from tests.fuzz.truth import NOW, RANDOM, RECEIVED, Pairs, Part, Told, at, base64, named, source
 from tests.fuzz.truth.packing import Single, as_pairs, event_time, packed, plain, rendered
+from tests.fuzz.truth.values import NO_UTF8, document, refused, value, word
 
 SCALARS: Final = (math.nan, math.inf, -math.inf, 2**64 - 1, None, True, Single(0.5), Single(0.10000000149011612))
 EXTS: Final = (

@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from headrace_common.session.inflate import zstd
 
-from tests.fuzz.truth import Pairs, Part, Told, courier, forward, framed, logjam, lumberjack, named, refused, source
+from tests.fuzz.truth import Pairs, Part, Told, courier, forward, framed, logjam, lumberjack, named, source
 from tests.fuzz.truth.packing import packed
 from tests.fuzz.truth.segment import W1, Speech
+from tests.fuzz.truth.values import refused
 
 MIB: Final = 1 << 20
 BOMB: Final = MIB + 100_000

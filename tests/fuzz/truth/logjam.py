@@ -13,7 +13,8 @@ import lz4.block
 import snappy
 
 from tests.fuzz.chance import Chance
-from tests.fuzz.truth import RANDOM, RECEIVED, Document, Part, Told, at, document, framed, moment, named, source
+from tests.fuzz.truth import RANDOM, RECEIVED, Part, Told, at, framed, named, source
+from tests.fuzz.truth.values import Document, document, moment
 
 SOUND: Final = (b"shop-production", b"logs.x")
 APP_ENVS: Final = (SOUND[0], b"a-b", b"ab", b"-" * 1024, b"-" * 1025, b"\xff-")

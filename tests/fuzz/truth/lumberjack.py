@@ -11,24 +11,8 @@ from typing import Any, Final
 import orjson
 
 from tests.fuzz.chance import Chance
-from tests.fuzz.truth import (
-    ADDRESS,
-    NO_UTF8,
-    RANDOM,
-    Document,
-    Like,
-    Part,
-    Told,
-    base64,
-    document,
-    framed,
-    moment,
-    source,
-    spelled,
-    text_of,
-    value,
-    word,
-)  # fmt: skip
+from tests.fuzz.truth import ADDRESS, RANDOM, Like, Part, Told, base64, framed, source, text_of
+from tests.fuzz.truth.values import NO_UTF8, Document, document, moment, spelled, value, word
 
 NOW: Final = "2026-11-21T09:37:17.123Z"
 NO_TIME: Final = {"time": "received"}
