@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from headrace_common.operations.errors import ProtocolError
 from headrace_logjam.client import MESSAGE_FRAMES, TOPIC, LogjamClient
 from headrace_logjam.wire import joined, split
 
@@ -61,7 +62,8 @@ class LogjamConversation(Conversation):
                 break
             body, self._data = self._data[1 + width : end], self._data[end:]
             if flags & COMMAND:
-                assert body.startswith((b"\4PING", b"\5READY")), body
+                if not body.startswith((b"\4PING", b"\5READY")):
+                    raise ProtocolError(f"the command {body!r}")
                 continue
             self._frames.append(body)
             if not flags & MORE:
