@@ -80,3 +80,34 @@ def test_whatever_comes_is_stored_in_whatever_order_nothing_is_left_of_it(answer
         pings = sum(b"ping" in message[:2] for message in messages)
         assert len(found.flat) + pings >= len(messages) or lost
         assert not vars(found.session)["_questions"]
+
+
+ACCEPTED = (ROUTE, APP_ENV, b"202 Accepted")
+ELSEWHERE = b"cafe-production"
+
+
+def test_frames_are_by_application_and_those_that_ask_and_those_that_do_not_keep_their_order() -> None:
+    found = driven()
+    asks, elsewhere = (asking(event({"n": 0})), asking(event({"n": 3}))), event({}, app_env=ELSEWHERE)
+    frames = found.send(asks[0], event({"n": 1}), asking(elsewhere), event({"n": 2}), asks[1], asking([b"broken"]))
+    keys = [b"shop-production"] * 2 + [b"cafe-production", b"shop-production", b""]
+    assert [frame.ordering_key for frame in frames] == [b"producers/" + key for key in keys]
+    assert [frame.acknowledged for frame in frames] == [True, False, True, True, True]
+    assert [frame.kept for frame in frames] == [not frame.acknowledged for frame in frames]
+    for frame in (frames[0], frames[1], frames[3]):
+        found.store(frame)
+    assert [part.json["n"] for part in found.flat] == [0, 1, 2, 3]  # type: ignore[union-attr]
+    assert found.hear() == [ACCEPTED]  # the answer to what was sent elsewhere comes before the next
+
+
+def test_what_was_sent_behind_an_abandoned_message_is_not_answered_until_the_route_begins_anew() -> None:
+    found = driven()
+    one, two = found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
+    (three,) = found.send(asking(event({})))
+    found.session.abandon(one.ticket)
+    found.store(three)
+    (again,) = found.send(asking(event({})))
+    found.session.abandon(two.ticket)
+    assert found.hear() == []
+    found.store(again)
+    assert found.hear() == [ACCEPTED]
