@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from headrace_common.session.client import Remark
-from headrace_courier.client import Acknowledged
+from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, evnt, identity, jdat
 
 from tests.courier.driving import (
@@ -92,6 +92,18 @@ def test_what_ends_the_conversation(message: bytes, problem: str) -> None:
     assert outcome.error.sample.startswith(message[:8])
     assert len(outcome.events) == 3
     assert outcome.acknowledged == [(NONCE, 3)]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_payload_is_acknowledged_once_though_its_end_is_known_later(count: int) -> None:
+    """All its events may be stored before the publisher knows that there are no more."""
+    driven, replies, said = session(), CourierReplies(), list[Any]()
+    digest(driven, jdat(NONCE, numbered(count)))
+    (frame,) = driven.frames()
+    for stored, whole in ((count // 2, False), (count, False), (count, True)):
+        driven.stored(frame.ticket, stored, whole)
+        said += replies.receive(driven.outgoing())
+    assert said == [Acknowledged(NONCE, number) for number in sorted({count // 2, count})]
 
 
 def test_what_may_not_come_first() -> None:

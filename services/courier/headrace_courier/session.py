@@ -96,8 +96,9 @@ class CourierSession(ByteSession):
                 stored = note.count
             elif stored <= note.reported:
                 break
+            if stored > note.reported or not stored:  # all may be stored before it is known to be all
+                out.append(acknowledgement(note.nonce, stored))
             note.reported = stored
-            out.append(acknowledgement(note.nonce, stored))
             self._fresh, self._repeat = True, False
         if self._repeat:
             self._fresh, self._repeat = True, False
