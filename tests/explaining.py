@@ -69,8 +69,8 @@ class Stored:
                 writer.write(self.meanwhile)
             while self.held() and receiver.stored:  # noqa: ASYNC110  (a command of the shell ends it)
                 await asyncio.sleep(0.01)
-            writer.write(answer)
             self.events += receiver.stored
+            writer.write(answer)
 
 
 @contextlib.contextmanager
