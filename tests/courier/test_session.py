@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from headrace_common.session.client import Remark
 from headrace_courier.client import Acknowledged, CourierReplies
+from headrace_courier.session import TICK
 from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, evnt, identity, jdat
 
 from tests.courier.driving import (
@@ -104,6 +105,21 @@ def test_a_payload_is_acknowledged_once_though_its_end_is_known_later(count: int
         driven.stored(frame.ticket, stored, whole)
         said += replies.receive(driven.outgoing())
     assert said == [Acknowledged(NONCE, number) for number in sorted({count // 2, count})]
+
+
+def test_an_end_that_is_known_later_is_no_sign_of_life() -> None:
+    """No ACKN leaves for it, so the next payload's is due as if nothing had come."""
+    driven, replies = session(), CourierReplies()
+    driven.tick(0.0)
+    digest(driven, jdat(NONCE, numbered(2)) + jdat(OTHER, numbered(1)))
+    first, _ = driven.frames()
+    driven.stored(first.ticket, 2, False)
+    assert replies.receive(driven.outgoing()) == [Acknowledged(NONCE, 2)]
+    driven.tick(TICK)
+    driven.stored(first.ticket, 2, True)
+    assert driven.outgoing() == b""
+    driven.tick(2 * TICK)
+    assert replies.receive(driven.outgoing()) == [Acknowledged(OTHER, 0)]
 
 
 def test_what_may_not_come_first() -> None:

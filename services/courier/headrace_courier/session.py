@@ -98,8 +98,8 @@ class CourierSession(ByteSession):
                 break
             if stored > note.reported or not stored:  # all may be stored before it is known to be all
                 out.append(acknowledgement(note.nonce, stored))
+                self._fresh, self._repeat = True, False
             note.reported = stored
-            self._fresh, self._repeat = True, False
         if self._repeat:
             self._fresh, self._repeat = True, False
             out += self._keep_alive()
