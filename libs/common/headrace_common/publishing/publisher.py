@@ -11,7 +11,7 @@ from aiokafka.partitioner import murmur2
 
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
-from headrace_common.kafka.producer import Producer
+from headrace_common.kafka.producer import FIRST_PAUSE, Producer
 from headrace_common.operations.certificates import kafka_key_pair
 from headrace_common.operations.errors import ConfigError, DeliveryError
 from headrace_common.operations.log import Log
@@ -34,12 +34,14 @@ STUCK_TIME: Final = 30.0
 REFUSED_TIME: Final = 30.0
 """Seconds after the last refused frame from which on readiness is green again: clients may try again."""
 
-START_PAUSE: Final = 0.5
-"""Seconds between two tries to reach Kafka at the start."""
+MOST_PAUSE: Final = 5.0
+"""Seconds between two tries to reach Kafka at the start, at most. The pause begins with `FIRST_PAUSE` and doubles each time."""
 
 FLUSH_LOOK: Final = 0.02
 """Seconds between two looks whether all frames are stored."""
 
+CHOICE: Final = 32
+"""Partitions that are looked at for a new connection: a topic may have thousands, and as many connections may come at once."""
 
 CACHED_KEY: Final = 256
 """Longest key in bytes whose hash is cached: clients choose the keys, and the cache must stay small."""
@@ -109,6 +111,7 @@ class Publisher:
 
     async def _first_answer(self) -> None:
         """Waits until Kafka answers and the topics exist. Raises `ConfigError`."""
+        pause = FIRST_PAUSE
         while self._problem is not None:
             try:
                 await self._topics.refresh()
@@ -122,7 +125,8 @@ class Publisher:
                 if problem != self._problem:
                     self._log.warning("kafka is not usable", problem=problem)
                 self._problem = problem
-                await asyncio.sleep(START_PAUSE)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, MOST_PAUSE)
 
     async def _watch_silence(self) -> None:
         """Looks for how long Kafka has stored nothing while frames waited or were refused. Logs when that is long, and when Kafka
@@ -153,10 +157,14 @@ class Publisher:
         return self._loop.time() - self._silent_since
 
     def choose(self) -> Pump:
-        """Returns the pump of a new connection's partition: the next in turn that has a leader, as far as known."""
-        self._rotation = (self._rotation + 1) % len(self._pumps)
-        turns = (*self._pumps[self._rotation :], *self._pumps[: self._rotation])
-        return next((pump for pump in turns if self._producer.leader(pump.where) is not None), turns[0])
+        """Returns the pump of a new connection's partition: of the next `CHOICE` in turn the first that has a leader, as far as
+        known; the first of all if none has.
+        """
+        self._rotation += 1
+        near = [
+            self._pumps[(self._rotation + turn) % len(self._pumps)] for turn in range(min(CHOICE, len(self._pumps)))
+        ]
+        return next((pump for pump in near if self._producer.leader(pump.where) is not None), near[0])
 
     def of(self, ordering_key: bytes) -> Pump:
         """Returns the pump of the partition that an ordering key names."""
