@@ -288,7 +288,7 @@ def test_a_chunk_comes_back_byte_for_byte_in_its_own_type() -> None:
     ids=["EventTime", "integer", "unsigned"],
 )
 def test_marks_of_a_group_are_events_of_no_time_of_their_own(start: Any, end: Any) -> None:
-    """Fluent Bit has groups from OTLP (flb_log_event.h). The resource stands in their marks alone."""
+    """Fluent Bit has groups from OTLP (flb_log_event.h). The resource is in their marks alone."""
     resource, schema = {"resource": {"attributes": {"service.name": "shop"}}, "scope": {}}, {"schema": "otlp"}
     for bare in (False, True):
         entries = [start if bare else [start, schema], resource], [1_700_000_000, {"log": "1"}], [end, {}]

@@ -40,7 +40,7 @@ class Mutant:
 
 
 def chosen(root: Path, folder: str, count: int) -> list[Mutant]:
-    """Returns so many mutants of a folder, by file and line, that do not overlap. Where one stands in their order depends on no
+    """Returns `count` mutants of a folder, by file and line, that do not overlap. The place of one in their order depends on no
     other, so a change of the folder exchanges few.
     """
     places, counted = {}, Counter[str]()

@@ -232,9 +232,7 @@ class Run:
         """
         ids = {name: topic.id for name, topic in topics.items()}
         begins = {
-            (name, int(number)): at if at >= 0 else self._first(name, int(number))
-            for name, starts in found.starting(topics).items()
-            for number, at in starts.items()
+            (name, int(number)): at for name, starts in found.starting(topics).items() for number, at in starts.items()
         }
         for batch in itertools.count():
             self._world.step()
@@ -245,9 +243,6 @@ class Run:
             self._world.began.setdefault(transaction(epoch, batch), self._world.clock)
             job(self._world.records(self._planned, ids), batch)
             self._world.step()
-
-    def _first(self, name: str, number: int) -> int:
-        return int(self._brokers.offsets([(name, number)], earliest=True)[name, number])
 
     def _plan(self, begins: Mapping[TopicPartition, int]) -> list[Range]:
         """Returns the ranges of the next batch; none if there is nothing new."""

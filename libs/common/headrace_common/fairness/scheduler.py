@@ -49,7 +49,7 @@ LONG_REST: Final = 1 / 8
 
 MOST_REST: Final = 0.010
 
-ARRIVAL_TIME: Final = CREDIT / 2
+ARRIVAL_TIME: Final = 0.005
 """Seconds of one turn of the loop for work that needs no slice: bytes that are parsed as they arrive, reports to clients. Each is
 short, but thousands of sockets may be ready at once. What has no time left waits for a slice, or for a later turn."""
 
