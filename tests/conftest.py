@@ -24,7 +24,7 @@ os.environ["PATH"] += f"{os.pathsep}{Path(__file__).parents[1] / '.tools' / 'bin
 
 TOOLS: Final = {
     "java": "java -version", "go": "go version", "npm": "npm --version", "maven": "mvn --version", "docker": "docker info",
-    "systemd": "systemd-analyze --version", "compose": "docker compose version", "helm": "helm version",
+    "compose": "docker compose version", "helm": "helm version",
     "kubeconform": "kubeconform -v", "chromium": "chromium --version", "promtool": "promtool --version",
     "actionlint": "actionlint -version", "zizmor": "zizmor --version", "cargo": "cargo --version",
     "k8s": "kubectl version --request-timeout=10s", "node": "kubectl version --request-timeout=10s",

@@ -1,12 +1,9 @@
-"""The files for containers, and the unit of systemd, say what the code says: ports, times, versions. No Docker is needed."""
+"""The files for containers say what the code says: ports, times, versions. No Docker is needed."""
 
 from __future__ import annotations
 
 import importlib
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +12,6 @@ from headrace_cli.ground import ROOT
 from headrace_cli.machine.jars import LIST
 from headrace_cli.stack.stack import LAKE_OPS_PORT
 from headrace_common import __version__
-from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.settings import LimitSettings, TopicsProcessSettings
 from headrace_common.operations.variables import each_setting, read_bytes, variable
 from headrace_lake.configuration.settings import LakeProcessSettings
@@ -110,34 +106,3 @@ def test_images_run_as_somebody_without_rights_and_tell_their_health(file: str) 
     assert "org.opencontainers.image.licenses" in text
     if file != "cli/Dockerfile":
         assert "headrace_common.operations.probe" in re.findall(r"^HEALTHCHECK .+$", text, re.MULTILINE)[0]
-
-
-PAGE = (ROOT / "docs" / "deploy.md").read_text().partition("## systemd\n")[2]
-(UNIT,) = re.findall(r"^    \[Unit\]\n(?:    .*\n|\n)*    WantedBy=.*\n", PAGE, re.MULTILINE)
-PROGRAM = "/opt/headrace/bin/python"
-
-
-def test_the_unit_has_the_time_that_parts_need_and_takes_wrong_settings_for_an_end() -> None:
-    said = dict(re.findall(r"^    (\w+)=(.*)$", UNIT, re.MULTILINE))
-    assert int(said["TimeoutStopSec"]) >= max(LimitSettings().drain_time + 10, 120)
-    assert int(said["LimitNOFILE"]) > LimitSettings().connections
-    wanted = {"KillMode": "mixed", "Restart": "always", "RestartPreventExitStatus": str(EXIT_CONFIG)}
-    assert said.items() >= wanted.items()
-    named = set(re.findall(r"^    (HEADRACE_\w+)=", PAGE, re.MULTILINE))
-    assert len(named) > 4
-    assert named <= {variable(*row[:2]) for row in each_setting(LakeProcessSettings)}
-
-
-@pytest.mark.requires("systemd")
-def test_systemd_understands_it(tmp_path: Path) -> None:
-    text = re.sub(r"^    ", "", UNIT, flags=re.MULTILINE).replace(PROGRAM, sys.executable)
-    (tmp_path / "headrace@.service").write_text(text)
-    verified = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(tmp_path / "headrace@forward.service")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"PATH": "/usr/bin:/bin", "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
-    )
-    ours = [line for line in verified.stderr.splitlines() if str(tmp_path) in line or "headrace" in line]
-    assert (verified.returncode, ours) == (0, []), verified.stderr
