@@ -16,6 +16,7 @@ from tests.contract.installed import without_adapter
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
 from tests.contract.receiver import Receiver, Receivers
+from tests.contract.relp import RelpDialect
 from tests.contract.segment import SegmentDialect, TodayDialect
 from tests.contract.topic import apart, now, own_topics
 
@@ -27,12 +28,13 @@ ADAPTERS: tuple[Dialect, ...] = (
     LogjamDialect(),
     SegmentDialect(),
     TodayDialect(),
+    RelpDialect(),
 )
 
 DIALECTS = (*ADAPTERS, *without_adapter(ADAPTERS))
 """Every receiver there is. A new one passes with its own client, or adds an adapter above."""
 
-OF_A_KIND = ("headrace_courier", "headrace_lumberjack", "headrace_segment")
+OF_A_KIND = ("headrace_courier", "headrace_lumberjack", "headrace_segment", "headrace_syslog.relp")
 """What they share with Forward, the quick tier tests with Forward alone: tests marked `shared`."""
 
 

@@ -98,7 +98,7 @@ async def since(kafka: KafkaSettings, topic: str, positions: Mapping[int, int]) 
 async def events(kafka: KafkaSettings, mark: str | None = None) -> list[Stored]:
     """All that is on the events topic now, by partition and offset; with `mark` only events that carry it."""
     records, _ = await since(kafka, kafka.events_topic, {})
-    return records if mark is None else [r for r in records if mark.encode() in r.value and r.json["mark"] == mark]
+    return records if mark is None else [r for r in records if mark.encode() in r.value]
 
 
 async def quarantined(kafka: KafkaSettings, mark: str | None = None) -> list[Stored]:

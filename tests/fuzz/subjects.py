@@ -22,10 +22,12 @@ from tests.fuzz.truth import forward as forward_truth
 from tests.fuzz.truth import logjam as logjam_truth
 from tests.fuzz.truth import lumberjack as lumberjack_truth
 from tests.fuzz.truth import segment as segment_truth
+from tests.fuzz.truth import syslog as syslog_truth
 from tests.logjam import driving as logjam
 from tests.lumberjack import driving as lumberjack
 from tests.segment import instant
 from tests.segment.recorded import ORIGINAL, TODAY
+from tests.syslog import driving as syslog
 
 TESTS: Final = Path(__file__).parents[1]
 NUMBER: Final = re.compile(r"\d+")
@@ -104,6 +106,10 @@ def _segments(vectors: Mapping[str, Mapping[str, Any]], *, today: bool) -> Subje
     )
 
 
+def _answers(outcome: syslog.Outcome) -> list[tuple[int, bytes]]:
+    return [(reply.number, reply.data) for reply in outcome.replies if reply.data == b"200 OK"]
+
+
 _FORWARD: Final = of_bytes(forward.drive)
 PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "forward": [
@@ -119,6 +125,9 @@ PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     ],
     "logjam": [
         Subject(_turns, lambda made: [each[1:] for each in made.replies], _devices(), logjam_truth.told, _of_turns, messages=True)
+    ],
+    "relp": [
+        Subject(of_bytes(syslog.drive), _answers, captures("syslog", "omrelp_*.c2s.bin"), syslog_truth.told)
     ],
     "segment": [_segments(ORIGINAL, today=False), _segments(TODAY, today=True)],
 }  # fmt: skip

@@ -18,6 +18,7 @@ import headrace_forward.protocol as forward
 import headrace_logjam.protocol as logjam
 import headrace_lumberjack.protocol as lumberjack
 import headrace_segment.protocol as segment
+import headrace_syslog.protocol as syslog
 import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.protocol import Protocol, installed
@@ -30,6 +31,8 @@ from headrace_logjam.wire import PING, PONG, UNTOLD, joined, split
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
 from headrace_segment.wire import original, today
+from headrace_syslog.client import RelpClient
+from headrace_syslog.wire.relp import SYSLOG, RelpFrame
 
 from tests.contract.courier import CourierDialect
 from tests.contract.dialect import Dialect
@@ -37,6 +40,7 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.installed import InstalledDialect
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
+from tests.contract.relp import RelpDialect
 from tests.contract.segment import SegmentDialect, Writer, WriterOfToday
 from tests.simulation.libzmq import taken, wired
 from tests.simulation.loop import EPOCH, replaced
@@ -75,6 +79,17 @@ class Courier(CourierClient):
         self._sizes[number] = len(documents)
         self._said.pop(nonce, None)
         return jdat(nonce, documents, level=self.level)
+
+
+class Relp(RelpClient):
+    """It goes on behind the messages of a frame that were answered."""
+
+    def rest(self, number: int, documents: list[bytes]) -> bytes:
+        """Frame `number` without its first events, which were answered, under the numbers that they have."""
+        self._firsts[number] += self._sizes[number] - len(documents)
+        self._sizes[number] = len(documents)
+        frames = (RelpFrame(at, SYSLOG, each) for at, each in enumerate(documents, self._firsts[number]))
+        return b"".join(frame.encode() for frame in frames)
 
 
 class Unasking(ForwardClient):
@@ -259,6 +274,7 @@ STREAMS: dict[str, Spoken] = {
         others=(Forwarder, lambda: LumberjackClient(Compression("none"))),
     ),
     "courier": Spoken(courier.PROTOCOL, CourierDialect(), lambda _: Courier()),
+    "relp": Spoken(syslog.RELP, RelpDialect(), lambda _: Relp()),
 }
 
 SEGMENT = Spoken(

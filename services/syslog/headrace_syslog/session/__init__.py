@@ -1,0 +1,1 @@
+"""What may be acknowledged, and what cannot be. Pure."""
