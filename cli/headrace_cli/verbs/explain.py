@@ -14,8 +14,13 @@ import typer
 from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
 
 app = typer.Typer()
-_CLASSES: Final = {name: f"session:{name.capitalize()}Session" for name in ("courier", "forward", "lumberjack")}
-_CLASSES["segment"] = "session.conversation:SegmentSession"
+_CLASSES: Final = {
+    "courier": "headrace_courier.session:CourierSession",
+    "forward": "headrace_forward.session:ForwardSession",
+    "lumberjack": "headrace_lumberjack.session:LumberjackSession",
+    "relp": "headrace_syslog.session.relp:RelpSession",
+    "segment": "headrace_segment.session.conversation:SegmentSession",
+}
 
 
 def session_of(protocol: str) -> Any:
@@ -26,7 +31,7 @@ def session_of(protocol: str) -> Any:
     from headrace_cli.operating.parts import settings_class
 
     given: Any = load(settings_class(protocol))
-    made = resolve_name(f"headrace_{protocol}.{_CLASSES[protocol]}")
+    made = resolve_name(_CLASSES[protocol])
     peer, limits = Peer("127.0.0.1", 0, "client"), given.limits
     if protocol == "courier":
         return made(peer, limits)
@@ -63,7 +68,7 @@ def heard(session: Any, data: bytes, now_ms: int) -> Iterator[tuple[str, Any]]:
 
 @app.command()
 def explain(
-    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack or segment.")],
+    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack, relp or segment.")],
     source: Annotated[str, typer.Argument(metavar="FILE|-", help="What a client has sent; - is standard input.")],
 ) -> int:
     """Show what a receiver makes of bytes: events, quarantine, answers, where it stops. Exit status 1 if it does not take all."""
