@@ -24,7 +24,7 @@ from tests.tiers import sized
 
 PORTS = [line.partition("=")[0] for line in (ROOT / ".env").read_text().splitlines() if "_PORT=" in line]
 PROFILES = ("monitoring", "tools")
-RECEIVERS = {"lumberjack": 5044, "forward": 24224, "courier": 5043, "logjam": 9604, "segment": 12345}
+RECEIVERS = {"lumberjack": 5044, "forward": 24224, "courier": 5043, "logjam": 9604, "segment": 12345, "relp": 2514}
 
 
 LANDING = 900.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from typing import Any
 
@@ -14,9 +13,8 @@ from headrace_cli.stack.stack import LAKE_OPS_PORT
 from headrace_common import __version__
 from headrace_common.operations.settings import LimitSettings, TopicsProcessSettings
 from headrace_common.operations.variables import each_setting, read_bytes, variable
+from headrace_common.protocol import installed
 from headrace_lake.configuration.settings import LakeProcessSettings
-
-from tests.contract.conftest import DIALECTS
 
 
 class Loader(yaml.SafeLoader):
@@ -36,7 +34,9 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ENV = dict(
     line.partition("=")[::2] for line in (ROOT / ".env").read_text().splitlines() if line and not line.startswith("#")
 )
-RECEIVERS = sorted(dialect.name for dialect in DIALECTS if dialect.module == f"headrace_{dialect.name}")
+PACKAGES = {path.name: f"headrace_{path.name}" for path in (ROOT / "services").iterdir() if path.is_dir()}
+RECEIVERS = {each.name: each for each in installed() if each.module.partition(".")[0] in PACKAGES.values()}
+"""A package may have several."""
 OURS = "${HEADRACE_REGISTRY}headrace-"
 DOCKERFILES = ("services/Dockerfile", "cli/Dockerfile", "spark_jobs/Dockerfile")
 
@@ -49,10 +49,10 @@ def seconds(duration: str) -> int:
 @pytest.mark.parametrize("name", RECEIVERS)
 def test_a_receiver_listens_on_its_protocols_port_may_drain_and_has_memory_for_its_budget(name: str) -> None:
     service = SERVICES[name]
-    port = importlib.import_module(f"headrace_{name}.settings").PORT
+    port, (package, *_) = RECEIVERS[name].listeners[0].port, RECEIVERS[name].module.split(".")
     assert f"${{BIND:?}}:${{{name.upper()}_PORT:?}}:{port}" in service["ports"]
     assert ENV[f"{name.upper()}_PORT"] == str(port)
-    assert service["build"]["args"]["SERVICE"] == name
+    assert service["build"]["args"]["SERVICE"] == package.removeprefix("headrace_")
     assert seconds(service["stop_grace_period"]) >= LimitSettings().drain_time + 5
     budget = LimitSettings().process_budget
     assert read_bytes(service["mem_limit"].replace("m", "MiB")) >= 2 * budget + 128 * 2**20

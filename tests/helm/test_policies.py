@@ -21,13 +21,17 @@ RECEIVERS: Final = {
     "courier": "courier",
     "logjam": "logjam logjam-pull logjam-pub",
     "segment": "segment",
+    "relp": "relp",
 }
 TABLE: Final = {
     **{name: ({f"{ports} : {TRIED}", OPS}, {NAMES, BROKERS}) for name, ports in RECEIVERS.items()},
     "topics": (set(), {NAMES, BROKERS}),
     "test": (set(), {NAMES, BROKERS, *(f"{ports} : {name}" for name, ports in RECEIVERS.items())}),
     "lake": ({OPS}, {NAMES, BROKERS}),
-    "live": ({"live : monitoring"}, {NAMES, BROKERS, "8080 : courier, forward, logjam, lumberjack, segment, lake"}),
+    "live": (
+        {"live : monitoring"},
+        {NAMES, BROKERS, "8080 : courier, forward, logjam, lumberjack, relp, segment, lake"},
+    ),
 }
 """By the pods' component what may come in and what may go out, in a namespace that denies everything else."""
 
