@@ -129,6 +129,7 @@ PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
     "relp": [
         Subject(of_bytes(syslog.drive), _answers, captures("syslog", "omrelp_*.c2s.bin"), syslog_truth.told)
     ],
+    "syslog": [Subject(of_bytes(syslog.stream), _answers, captures("syslog", "tcp_*.bin"), syslog_truth.streamed)],
     "segment": [_segments(ORIGINAL, today=False), _segments(TODAY, today=True)],
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from headrace_common.record.event import Event, Reject
 from headrace_common.session.interface import Peer
 from headrace_common.session.memory import Memory
 from headrace_syslog.events import MessageMaker
+from headrace_syslog.session.plain import StreamSession
 from headrace_syslog.session.relp import RelpSession
 from headrace_syslog.settings import SyslogSection
 from headrace_syslog.wire.relp import RelpDecoder, RelpFrame
@@ -60,6 +61,26 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
     return outcome
 
 
+def stream(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
+    """The same without RELP."""
+    own = section(limits)
+    driven, outcome = StreamSession(peer, LimitSettings(**limits), own), Outcome()
+
+    def serve() -> None:
+        for frame in driven.frames():
+            assert (frame.acknowledged, frame.kept) == (False, True)
+            outcome.parts.append(parts_of(frame))
+            driven.stored(frame.ticket, len(outcome.parts[-1]), True)
+        assert driven.outgoing() == b""
+        assert driven.status().unacknowledgeable
+
+    feed_all(driven, pieces, outcome, serve, end=end)
+    serve()  # the end of a stream may be that of a line
+    outcome.partial = driven.status().partial_bytes > 0
+    return outcome
+
+
+every_stream: Callable[..., Outcome] = partial(the_same_every_way, stream)
 every_way: Callable[..., Outcome] = partial(the_same_every_way, drive)
 
 

@@ -20,6 +20,7 @@ _CLASSES: Final = {
     "lumberjack": "headrace_lumberjack.session:LumberjackSession",
     "relp": "headrace_syslog.session.relp:RelpSession",
     "segment": "headrace_segment.session.conversation:SegmentSession",
+    "syslog": "headrace_syslog.session.plain:StreamSession",
 }
 
 
@@ -68,7 +69,9 @@ def heard(session: Any, data: bytes, now_ms: int) -> Iterator[tuple[str, Any]]:
 
 @app.command()
 def explain(
-    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack, relp or segment.")],
+    protocol: Annotated[
+        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack, relp, segment or syslog.")
+    ],
     source: Annotated[str, typer.Argument(metavar="FILE|-", help="What a client has sent; - is standard input.")],
 ) -> int:
     """Show what a receiver makes of bytes: events, quarantine, answers, where it stops. Exit status 1 if it does not take all."""

@@ -10,12 +10,17 @@ from headrace_common.session.again import QuarantinedItem, ReplayOutcome, peer_o
 from headrace_common.session.memory import Memory
 
 from headrace_syslog.events import LENGTH, MessageMaker
-from headrace_syslog.settings import RelpSettings, SyslogSection
+from headrace_syslog.settings import RelpSettings, SyslogSection, SyslogSettings
 
 
 def read_relp(item: QuarantinedItem, settings: RelpSettings) -> ReplayOutcome:
     """Reads a message, or (`internal`) several, each behind its length."""
     return _read(item, settings.limits, settings.relp)
+
+
+def read_syslog(item: QuarantinedItem, settings: SyslogSettings) -> ReplayOutcome:
+    """The same of a message without RELP."""
+    return _read(item, settings.limits, settings.syslog)
 
 
 def _read(item: QuarantinedItem, limits: LimitSettings, section: SyslogSection) -> ReplayOutcome:

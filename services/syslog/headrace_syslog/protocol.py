@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from headrace_common.protocol import Port, Protocol
 
-from headrace_syslog.settings import RELP_PORT, RelpSettings
+from headrace_syslog.metrics import SyslogMetrics
+from headrace_syslog.settings import RELP_PORT, SYSLOG_PORT, RelpSettings, SyslogSettings
 
 if TYPE_CHECKING:
     from headrace_common.receiver import Parts, Runtime
@@ -24,6 +25,21 @@ def build_relp(runtime: Runtime[RelpSettings]) -> Parts:
     )
 
 
+def build_syslog(runtime: Runtime[SyslogSettings]) -> Parts:
+    """Makes stream listeners and, without TLS, a socket for datagrams: these would come unencrypted, from anybody."""
+    from headrace_common.receiver import Memory, Parts, stream_listeners
+
+    from headrace_syslog.datagrams import DatagramListener
+    from headrace_syslog.session.plain import DatagramSession, StreamSession
+
+    settings, memory = runtime.settings, Memory()
+    own = settings.limits, settings.syslog, memory
+    listeners = stream_listeners(runtime, SYSLOG_PORT, lambda peer: StreamSession(peer, *own))
+    if settings.tls.cert is None:
+        listeners.append(DatagramListener(runtime, DatagramSession(*own)))
+    return Parts(listeners)
+
+
 RELP: Final = Protocol(
     name="relp",
     title="RELP",
@@ -35,4 +51,17 @@ RELP: Final = Protocol(
     client="headrace_syslog.client:RelpClient",
     again="headrace_syslog.again:read_relp",
     hint='rsyslog: action(type="omrelp" target="…" port="{listen}")',
+)
+
+SYSLOG: Final = Protocol(
+    name="syslog",
+    title="Syslog",
+    module="headrace_syslog.plain",
+    listeners=(Port("tcp", SYSLOG_PORT),),
+    ops_port=8091,
+    settings=SyslogSettings,
+    build=build_syslog,
+    metrics=SyslogMetrics,
+    again="headrace_syslog.again:read_syslog",
+    hint='rsyslog: action(type="omfwd" protocol="tcp" tcp_framing="octet-counted" target="…" port="{listen}")',
 )

@@ -1,4 +1,4 @@
-"""Syslog: messages of RFC 5424 and 3164, and text; in RELP."""
+"""Syslog: messages of RFC 5424 and 3164, and text; in RELP and without it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def told(s: Chance) -> Told:
     greeting = b"relp_version=1"
     found.sent.append([b"1 open %d %b\n" % (len(greeting), greeting)])
     for number in range(2, 2 + s.choice((0, 1, 2, 9))):
-        raw, part = message(s)
+        raw, part = message(s, "relp")
         data = b" " + raw if raw or s.perhaps(0.5) else b""
         found.sent.append([b"%d syslog %d%b\n" % (number, len(raw), data)])
         found.parts.append(part)
@@ -26,19 +26,36 @@ def told(s: Chance) -> Told:
     return found
 
 
-def message(s: Chance) -> tuple[bytes, Part]:
+def streamed(s: Chance) -> Told:
+    """Messages behind their counts, and lines."""
+    found = Told()
+    for _ in range(s.choice((0, 1, 2, 9))):
+        raw, part = message(s, "syslog")
+        if s.perhaps(0.5) or b"\n" in raw or b"\0" in raw:
+            data = b"%d %b%b" % (len(raw), raw, s.choice((b"", b"\n")))
+        else:
+            data = raw + s.choice((b"\n", b"\0", b"\r\n"))
+        found.sent.append([data])
+        found.parts.append(part)
+    if s.perhaps(0.2):
+        found.sent.append([b"(a"])
+        found.parts.append(_part("syslog", b"(a", {"facility": 1, "severity": 5}, b"(a"))
+    return found
+
+
+def message(s: Chance, protocol: str) -> tuple[bytes, Part]:
     """A message, and the event that it is."""
     priority, text = s.randrange(192), s.choice(TEXTS)
     body: dict[str, Any] = {"facility": priority // 8, "severity": priority % 8}
     if s.perhaps(0.2):
         raw = b"<%d>%b" % (priority, b"(" + text)
-        return raw, _part(raw, body, b"(" + text)
+        return raw, _part(protocol, raw, body, b"(" + text)
     if s.perhaps(0.3):
         written, tag, pid = "Oct 11 22:14:15", s.choice(("su", "a/b")), s.choice(("", "[17]"))
         host = s.choice(("", "h1", "10.0.0.1"))
         old = f"<{priority}>{written} {host}{' ' * bool(host)}{tag}{pid}: ".encode()
         body |= {"timestamp": written, "hostname": host, "app_name": tag, "proc_id": pid[1:-1]}
-        return old + text, _part(old + text, body, text)
+        return old + text, _part(protocol, old + text, body, text)
     written, time = moment(s)
     if " " in written or not written:
         written, time = "-", None
@@ -52,7 +69,7 @@ def message(s: Chance) -> tuple[bytes, Part]:
     )
     body["structured_data"] = elements
     meta = "sequenceId" in elements.get("meta", {}) and bool(body["timestamp"]) and bool(names[0] or "." in written)
-    return raw, _part(raw, body, text, time, named(b"relp", raw) if meta else RANDOM)
+    return raw, _part(protocol, raw, body, text, time, named(protocol.encode(), raw) if meta else RANDOM)
 
 
 def _elements(s: Chance) -> tuple[bytes, dict[str, Any]]:
@@ -71,7 +88,9 @@ def _elements(s: Chance) -> tuple[bytes, dict[str, Any]]:
     return written or b"-", found
 
 
-def _part(raw: bytes, body: dict[str, Any], text: bytes, time: str | None = None, name: str = RANDOM) -> Part:
+def _part(
+    protocol: str, raw: bytes, body: dict[str, Any], text: bytes, time: str | None = None, name: str = RANDOM
+) -> Part:
     subject, host = body.get("app_name") or "-", body.get("hostname") or ADDRESS
     stored = {key: value for key, value in body.items() if value or key in ("facility", "severity")}
     stored["message"] = text_of(text.removesuffix(b"\n"))
@@ -81,4 +100,4 @@ def _part(raw: bytes, body: dict[str, Any], text: bytes, time: str | None = None
     except UnicodeDecodeError:
         about |= {"notes": ["invalid_utf8"], "raw": base64(raw)}
     written = tree(json.dumps(stored).encode())
-    return Part(written, name, subject, source("relp", host), time or RECEIVED, about)
+    return Part(written, name, subject, source(protocol, host), time or RECEIVED, about)

@@ -198,6 +198,7 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         """Ends the session's input: it has parsed all bytes, and the peer sends no more."""
         try:
             self.session.eof()
+            self.submit(self._loop.time())  # the end of a stream may end a frame
         except ProtocolError as error:
             self.fault(error)
         else:

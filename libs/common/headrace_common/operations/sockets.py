@@ -1,4 +1,4 @@
-"""Makes the TCP sockets that a service listens on."""
+"""Makes the sockets that a service listens on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import socket
 from headrace_common.operations.errors import ConfigError
 
 
-def bound_socket(host: str, port: int, setting: str) -> socket.socket:
-    """Returns a TCP socket that has its address and does not listen yet. Raises `ConfigError`, which names `setting`."""
+def bound_socket(host: str, port: int, setting: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
+    """Returns a socket that has its address and does not listen yet. `kind`: TCP's, or SOCK_DGRAM. Raises `ConfigError`, which
+    names `setting`.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.ExitStack() as undone:
         try:
-            bound = undone.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound = undone.enter_context(socket.socket(family, kind))
+            if kind == socket.SOCK_STREAM:  # two could share an address of UDP
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
             bound.bind((host, port))

@@ -1,0 +1,1 @@
+"""Syslog over TCP and UDP, without acknowledgements."""

@@ -1,0 +1,10 @@
+"""``python -m headrace_syslog.plain``: the receiver of syslog over TCP and UDP."""
+
+from __future__ import annotations
+
+from headrace_common.protocol import run
+
+from headrace_syslog.protocol import SYSLOG
+
+if __name__ == "__main__":
+    run(SYSLOG)
