@@ -22,6 +22,7 @@ RECEIVERS: Final = {
     "logjam": "logjam logjam-pull logjam-pub",
     "segment": "segment",
     "relp": "relp",
+    "syslog": "syslog syslog-udp/UDP",
 }
 TABLE: Final = {
     **{name: ({f"{ports} : {TRIED}", OPS}, {NAMES, BROKERS}) for name, ports in RECEIVERS.items()},
@@ -30,7 +31,7 @@ TABLE: Final = {
     "lake": ({OPS}, {NAMES, BROKERS}),
     "live": (
         {"live : monitoring"},
-        {NAMES, BROKERS, "8080 : courier, forward, logjam, lumberjack, relp, segment, lake"},
+        {NAMES, BROKERS, "8080 : courier, forward, logjam, lumberjack, relp, segment, syslog, lake"},
     ),
 }
 """By the pods' component what may come in and what may go out, in a namespace that denies everything else."""

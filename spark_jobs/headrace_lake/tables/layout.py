@@ -53,7 +53,7 @@ SCHEMAS: Final = {
             "event_id", StringType(),
             "ce_id: d. and 32 hex digits, the same when the event is sent again; u. and 32 if a resend cannot be recognised",
         ),
-        ("protocol", StringType(), "protocol by which the event came: forward, lumberjack, courier, logjam, segment, relp"),
+        ("protocol", StringType(), "protocol by which the event came, as forward, lumberjack or relp"),
         ("source", StringType(), "/protocol/identity of the client"),
         (
             "stream", StringType(),

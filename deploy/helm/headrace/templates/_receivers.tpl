@@ -6,6 +6,7 @@ courier: [{name: courier, port: 5043}]
 logjam: [{name: logjam, port: 9604}, {name: logjam-pull, port: 9605, setting: pull_port}, {name: logjam-pub, port: 0, setting: pub_port}]
 segment: [{name: segment, port: 12345}]
 relp: [{name: relp, port: 2514}]
+syslog: [{name: syslog, port: 5514}, {name: syslog-udp, port: 5514, protocol: UDP}]
 {{- end -}}
 
 {{/* The ports of one receiver with its settings, as {"ports": […]}: (dict "name" "forward" "values" …). */}}
