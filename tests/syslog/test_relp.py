@@ -78,6 +78,13 @@ def test_an_unknown_command_is_refused_and_the_rest_goes_on() -> None:
     assert [(reply.number, reply.data[:3]) for reply in found.replies] == [(1, b"200"), (2, b"500"), (3, b"200")]
 
 
+@pytest.mark.parametrize(("count", "ends"), [(256, False), (257, True)])
+def test_unknown_commands_are_bounded(count: int, ends: bool) -> None:
+    found = drive([OPEN + b"2 x 0\n" * count])
+    assert (found.error is not None) is ends
+    assert sum(reply.data.startswith(b"500") for reply in found.replies) == 256
+
+
 @pytest.mark.parametrize(
     ("asked", "version"), [(b"relp_version=0", 0), (b"relp_version=1", 1), (b"relp_version=7", 1), (b"", 0)]
 )

@@ -95,7 +95,8 @@ class DatagramListener(Endpoint, MessageSocket):
                     self._dropped.inc((dropped - self._last) & 0xFFFF_FFFF)
                     self._last = dropped
             found.append(Message((data,), address=normal(address[0])))
-        self._connection.received(found)
+        if found:
+            self._connection.received(found)
 
     @override
     def send(self, reply: Reply) -> None:

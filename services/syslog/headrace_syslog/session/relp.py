@@ -35,6 +35,8 @@ from headrace_syslog.wire.relp import CLOSE, GOODBYE, HINT, OPEN, SYSLOG, RelpDe
 PROTOCOL: Final = "relp"
 VERSION: Final = re.compile(rb"^relp_version=(\d)$", re.MULTILINE)
 NEWEST: Final = 1
+REFUSALS: Final = 256
+"""Maximum unknown commands of a connection: their answers wait for those before them, and nothing else bounds them."""
 
 
 class _Phase(Enum):
@@ -74,6 +76,7 @@ class RelpSession(ByteSession):
         self._tickets = count()
         self._storing: dict[Ticket, _Batch] = {}
         self._owed: deque[_Batch | bytes] = deque()
+        self._refusals = 0
         self._abandoned = False
 
     # Decides which answers may leave
@@ -129,6 +132,9 @@ class RelpSession(ByteSession):
         if frame.command == CLOSE:
             self._phase = _Phase.CLOSED
             return answer(frame.number, b"") + RelpFrame(HINT, GOODBYE).encode()
+        self._refusals += 1
+        if self._refusals > REFUSALS:
+            raise self._decoder.fault(f"more than {REFUSALS} unknown commands")
         return answer(frame.number, b"500 unknown command")
 
     @override
