@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 from pathlib import Path
 
 import pytest
+from headrace_cli.verbs.explain import explain
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Message
 from headrace_syslog.session.plain import DatagramSession
@@ -131,3 +133,9 @@ async def test_lines_and_datagrams_arrive_and_dropped_ones_are_counted(kafka: Em
 
             await until(told, "what was dropped is told")
         assert await receiver.metric("events_unacknowledgeable_total") > 3
+
+
+def test_explain_shows_the_line_in_which_a_file_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "said").write_bytes(b"<13>a\n<13>b")
+    assert explain("syslog", str(tmp_path / "said")) == 0
+    assert re.findall(r'"message":"(\w)"', capsys.readouterr().out) == ["a", "b"]

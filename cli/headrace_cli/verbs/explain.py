@@ -86,10 +86,12 @@ def explain(
         raise CommandError(f"{source} cannot be read: {error.strerror}.", status=2) from error
     session, kinds = session_of(protocol), set()
     try:
-        for kind, value in heard(session, data, time.time_ns() // 1_000_000):
-            kinds.add(kind)
-            print(kind, printable(str(decode(value) if kind == "event" else value)))
-        session.eof()
+        for piece, ends in ((data, True), (b"", False)):
+            for kind, value in heard(session, piece, time.time_ns() // 1_000_000):
+                kinds.add(kind)
+                print(kind, printable(str(decode(value) if kind == "event" else value)))
+            if ends:
+                session.eof()  # it may end a frame, which is heard then
     except ProtocolError as error:
         kinds.add("broken")
         why = f"{printable(str(error))} {error.limit or ''} {error.sample[:16].hex(' ')}"
