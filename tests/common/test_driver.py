@@ -176,3 +176,27 @@ async def test_a_session_that_fails_ends_its_connection_alone(
     assert transport.ended or transport.aborted
     await made.advance(10)
     assert made.all_given_back()
+
+
+class Leaving(ByteSession):
+    """Answers what it hears, and has then said all."""
+
+    @override
+    def receive(self, data: bytes, now_ms: int) -> None:
+        self.heard = data
+
+    @override
+    def outgoing(self) -> bytes:
+        said, self.heard = self.heard, b""
+        self.over = bool(said)
+        return said
+
+    heard = b""
+
+
+async def test_a_session_that_has_said_all_ends_its_conversation() -> None:
+    connection, transport = await Bench().connect(Leaving())
+    connection.data_received(b"goodbye")
+    assert (transport.writes, transport.ended, transport.lost) == ([b"goodbye"], True, False)
+    connection.data_received(b"more")
+    assert transport.writes == [b"goodbye"]

@@ -259,6 +259,9 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         if data:
             self._next = b""
             self._transport.write(data)
+            if self.session.over:
+                self.close("peer", End.UNSETTLED)
+                return
             outstanding = self.under_way or (self.asks and self.outstanding)
             if not outstanding and phase == OPEN:
                 self._next = self.session.outgoing()

@@ -214,6 +214,9 @@ class ByteSession(Session):
     _decoder: Parser[Any] | None = None
     """The parser of its bytes, if it has one."""
 
+    over: bool = False
+    """What `outgoing` has returned ends the conversation: nothing more is read, said or acknowledged."""
+
     def receive(self, data: bytes, now_ms: int) -> bool | None:
         """Takes bytes from the peer, split anywhere, at the Unix time `now_ms` in milliseconds. Returns True only if nothing has
         changed but that more frames are pending: not its deadline, nor what it says or asks, nor its status.
