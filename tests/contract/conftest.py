@@ -15,6 +15,7 @@ from tests.contract.forward import ForwardDialect, PythonForwardDialect
 from tests.contract.installed import without_adapter
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
+from tests.contract.otlp import JsonOtlpDialect, OtlpDialect
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.relp import RelpDialect
 from tests.contract.segment import SegmentDialect, TodayDialect
@@ -28,13 +29,15 @@ ADAPTERS: tuple[Dialect, ...] = (
     LogjamDialect(),
     SegmentDialect(),
     TodayDialect(),
+    OtlpDialect(),
+    JsonOtlpDialect(),
     RelpDialect(),
 )
 
 DIALECTS = (*ADAPTERS, *without_adapter(ADAPTERS))
 """Every receiver there is. A new one passes with its own client, or adds an adapter above."""
 
-OF_A_KIND = ("headrace_courier", "headrace_lumberjack", "headrace_segment", "headrace_syslog.relp")
+OF_A_KIND = ("headrace_courier", "headrace_lumberjack", "headrace_otlp", "headrace_segment", "headrace_syslog.relp")
 """What they share with Forward, the quick tier tests with Forward alone: tests marked `shared`."""
 
 

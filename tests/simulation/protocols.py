@@ -17,6 +17,7 @@ import headrace_courier.protocol as courier
 import headrace_forward.protocol as forward
 import headrace_logjam.protocol as logjam
 import headrace_lumberjack.protocol as lumberjack
+import headrace_otlp.protocol as otlp
 import headrace_segment.protocol as segment
 import headrace_syslog.protocol as syslog
 import orjson
@@ -30,6 +31,7 @@ from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
 from headrace_logjam.wire import PING, PONG, UNTOLD, joined, split
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
+from headrace_otlp.client import JsonOtlpClient, OtlpClient
 from headrace_segment.wire import original, today
 from headrace_syslog.client import RelpClient
 from headrace_syslog.wire.relp import SYSLOG, RelpFrame
@@ -40,6 +42,7 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.installed import InstalledDialect
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
+from tests.contract.otlp import OtlpDialect
 from tests.contract.relp import RelpDialect
 from tests.contract.segment import SegmentDialect, Writer, WriterOfToday
 from tests.simulation.libzmq import taken, wired
@@ -275,6 +278,15 @@ STREAMS: dict[str, Spoken] = {
     ),
     "courier": Spoken(courier.PROTOCOL, CourierDialect(), lambda _: Courier()),
     "relp": Spoken(syslog.RELP, RelpDialect(), lambda _: Relp()),
+    "otlp": Spoken(
+        otlp.PROTOCOL,
+        OtlpDialect(),
+        lambda compresses: OtlpClient(Compression("gzip") if compresses else None),
+        others=(JsonOtlpClient,),
+        own={
+            "otlp": {"answer_time": 60}
+        },  # where Kafka is slow for longer, a client sends for ever: it has no more patience
+    ),
 }
 
 SEGMENT = Spoken(

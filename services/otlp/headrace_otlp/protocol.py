@@ -1,0 +1,36 @@
+"""OTLP as Headrace knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace_common.protocol import Port, Protocol
+
+from headrace_otlp.settings import PORT, OtlpSettings
+
+if TYPE_CHECKING:
+    from headrace_common.receiver import Parts, Runtime
+
+
+def build(runtime: Runtime[OtlpSettings]) -> Parts:
+    """Makes stream listeners only: OTLP over gRPC is not served."""
+    from headrace_common.receiver import Parts, stream_listeners
+
+    from headrace_otlp.session import OtlpSession
+
+    limits, own = runtime.settings.limits, runtime.settings.otlp
+    return Parts(stream_listeners(runtime, PORT, lambda peer: OtlpSession(peer, limits, own)))
+
+
+PROTOCOL: Final = Protocol(
+    name="otlp",
+    title="OpenTelemetry (OTLP)",
+    module="headrace_otlp",
+    listeners=(Port("tcp", PORT),),
+    ops_port=8092,
+    settings=OtlpSettings,
+    build=build,
+    client="headrace_otlp.client:OtlpClient",
+    again="headrace_otlp.again:read",
+    hint="OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=http://{listen}/v1/logs OTEL_EXPORTER_OTLP_LOGS_PROTOCOL=http/protobuf",
+)
