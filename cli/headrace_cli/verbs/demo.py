@@ -37,7 +37,8 @@ app = typer.Typer()
 def demo(
     events: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many events to send.")] = 10_000,
     protocol: Annotated[
-        str, typer.Option(help="The protocol to send with: courier, forward, logjam, lumberjack, relp or segment.")
+        str,
+        typer.Option(help="The protocol to send with: courier, forward, logjam, lumberjack, otlp, relp or segment."),
     ] = "forward",
 ) -> int:
     """Start a stack, send events through it and count them at every step."""

@@ -18,6 +18,7 @@ _CLASSES: Final = {
     "courier": "headrace_courier.session:CourierSession",
     "forward": "headrace_forward.session:ForwardSession",
     "lumberjack": "headrace_lumberjack.session:LumberjackSession",
+    "otlp": "headrace_otlp.session:OtlpSession",
     "relp": "headrace_syslog.session.relp:RelpSession",
     "segment": "headrace_segment.session.conversation:SegmentSession",
     "syslog": "headrace_syslog.session.plain:StreamSession",
@@ -70,7 +71,7 @@ def heard(session: Any, data: bytes, now_ms: int) -> Iterator[tuple[str, Any]]:
 @app.command()
 def explain(
     protocol: Annotated[
-        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack, relp, segment or syslog.")
+        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack, otlp, relp, segment or syslog.")
     ],
     source: Annotated[str, typer.Argument(metavar="FILE|-", help="What a client has sent; - is standard input.")],
 ) -> int:

@@ -21,7 +21,7 @@ app = typer.Typer()
 )
 def send(
     protocol: Annotated[
-        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, logjam, lumberjack, relp or segment.")
+        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, logjam, lumberjack, otlp, relp or segment.")
     ],
     target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A receiver; default: the stack in --state.")] = "",
     state: StateOption = DEFAULT_STATE,

@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const SPAN = 600;
 const CLIENTS = {
   forward: "Fluent Bit, Fluentd", lumberjack: "Filebeat, Logstash", courier: "Log Courier", logjam: "Logjam agents",
-  segment: "Segment writers", relp: "rsyslog", syslog: "Syslog senders",
+  segment: "Segment writers", otlp: "OpenTelemetry", relp: "rsyslog", syslog: "Syslog senders",
 };
 const WORDS = { good: "Good", watch: "Watch", bad: "Trouble" };
 let state = null;
