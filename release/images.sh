@@ -19,7 +19,7 @@ case $1 in
     HEADRACE_REGISTRY=$REGISTRY/ HEADRACE_TAG=$version-$kind docker buildx bake --file docker-compose.yml \
       --allow fs.read=/dev/null --push --sbom=true --provenance=mode=max \
       --set "*.args.VERSION=$version" --set "*.args.REVISION=$(git rev-parse HEAD)" \
-      courier forward logjam lumberjack segment relp syslog live lake # the image of `live` is headrace-tools
+      courier forward logjam lumberjack otlp relp segment syslog live lake # the image of `live` is headrace-tools
     ;;
   join)
     if docker buildx imagetools inspect "$name:$version" >/dev/null 2>&1; then

@@ -19,7 +19,7 @@ KUBERNETES = "1.34.4"
 SCENARIOS = ("defaults", *sorted(path.name.removesuffix("-values.yaml") for path in CI.glob("*-values.yaml")))
 """What a user may want: each is a file of values in `ci`."""
 
-RECEIVERS = ("forward", "lumberjack", "courier", "logjam", "segment", "relp", "syslog")
+RECEIVERS = ("forward", "lumberjack", "courier", "logjam", "segment", "otlp", "relp", "syslog")
 
 Object = Mapping[str, Any]
 

@@ -18,14 +18,9 @@ from tests.helm.cluster import Namespace, kubectl
 
 TRAFFIC = Path(__file__).parent / "traffic.py"
 PORTS = {
-    "forward": 24224,
-    "lumberjack": 5044,
-    "courier": 5043,
-    "logjam": 9604,
-    "segment": 12345,
-    "relp": 2514,
+    "forward": 24224, "lumberjack": 5044, "courier": 5043, "logjam": 9604, "segment": 12345, "otlp": 4318, "relp": 2514,
     "syslog": 5514,
-}
+}  # fmt: skip
 SIZES = {"data-headrace-kafka-0": "8Gi", "headrace-lake": "20Gi"}
 """Of the claims that the chart makes."""
 STRIDE = 10**9

@@ -21,6 +21,7 @@ RECEIVERS: Final = {
     "courier": "courier",
     "logjam": "logjam logjam-pull logjam-pub",
     "segment": "segment",
+    "otlp": "otlp",
     "relp": "relp",
     "syslog": "syslog syslog-udp/UDP",
 }
@@ -31,7 +32,7 @@ TABLE: Final = {
     "lake": ({OPS}, {NAMES, BROKERS}),
     "live": (
         {"live : monitoring"},
-        {NAMES, BROKERS, "8080 : courier, forward, logjam, lumberjack, relp, segment, syslog, lake"},
+        {NAMES, BROKERS, "8080 : courier, forward, logjam, lumberjack, otlp, relp, segment, syslog, lake"},
     ),
 }
 """By the pods' component what may come in and what may go out, in a namespace that denies everything else."""

@@ -80,7 +80,7 @@ def test_images_of_both_kinds_get_one_name(tmp_path: Path) -> None:
     _, pushed, asked, joined = (tmp_path / "asked").read_text().splitlines()
     assert re.match(rf"registry\.example/team/ {re.escape(__version__)}-(amd64|arm64) buildx bake ", pushed)
     assert "--push --sbom=true --provenance=mode=max" in pushed
-    assert {*pushed.split()[-7:]} == {name if name != "tools" else "live" for name in NAMES}
+    assert {*pushed.split()[-len(NAMES) :]} == {name if name != "tools" else "live" for name in NAMES}
     reference = f"registry.example/team/headrace-forward:{__version__}"
     assert asked.endswith(f"imagetools inspect {reference}")
     assert joined.split()[-4:] == ["-t", reference, f"{reference}-amd64", f"{reference}-arm64"]

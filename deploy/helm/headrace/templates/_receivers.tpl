@@ -5,6 +5,7 @@ lumberjack: [{name: lumberjack, port: 5044}]
 courier: [{name: courier, port: 5043}]
 logjam: [{name: logjam, port: 9604}, {name: logjam-pull, port: 9605, setting: pull_port}, {name: logjam-pub, port: 0, setting: pub_port}]
 segment: [{name: segment, port: 12345}]
+otlp: [{name: otlp, port: 4318}]
 relp: [{name: relp, port: 2514}]
 syslog: [{name: syslog, port: 5514}, {name: syslog-udp, port: 5514, protocol: UDP}]
 {{- end -}}
