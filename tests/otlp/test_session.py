@@ -47,9 +47,10 @@ def test_what_is_stored_at_the_last_moment_is_told_as_stored() -> None:
     driven.receive(sent(record()), NOW_MS)
     (frame,) = driven.frames()
     driven.tick(0.0)
-    driven.stored(frame.ticket, 1, True)
+    driven.stored(frame.ticket, 1, True)  # and the client does not read
     driven.tick(100.0)
     assert answers(driven.outgoing())[0].status == 200
+    assert not driven.over
     assert driven.deadline() is None
 
 

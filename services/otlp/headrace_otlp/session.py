@@ -94,13 +94,10 @@ class OtlpSession(ByteSession):
             if exchange.since is None:
                 exchange.since = now
         oldest = self._exchanges[0] if self._exchanges else None
-        if (
-            oldest is not None
-            and oldest.frame is not None
-            and oldest.since is not None
-            and now >= oldest.since + self._wait
-        ):
-            oldest.answer, oldest.last = oldest.answer or oldest.frame.unavailable(RETRY_AFTER), True
+        if oldest is None or oldest.frame is None or oldest.answer or oldest.since is None:
+            return
+        if now >= oldest.since + self._wait:
+            oldest.answer, oldest.last = oldest.frame.unavailable(RETRY_AFTER), True
 
     # Bytes to requests
 
