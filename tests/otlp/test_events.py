@@ -16,7 +16,7 @@ from headrace_otlp.client import any_value
 from headrace_otlp.logs import JSON, MOST_OBJECTS, PROTOBUF, wrapped
 from headrace_otlp.settings import OtlpSettings
 from headrace_otlp.values import MOST_VALUES
-from headrace_otlp.wire import request
+from headrace_otlp.wire import DESCRIPTION_BYTES, request
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 
@@ -221,6 +221,20 @@ def test_a_resource_that_each_event_repeats_is_counted(over: int) -> None:
     outcome = drive([request(content, PROTOBUF)], inflated_bytes=most)
     assert [reject.reason for reject in outcome.rejects] == [Reason.INFLATED_LIMIT] * over
     assert len(outcome.events) == 100 * (1 - over)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_resource_is_limited(over: int) -> None:
+    about = resource(service_name="x" * (DESCRIPTION_BYTES - len(resource(service_name="x" * 65_000)) + 65_000 + over))
+    assert len(about) == DESCRIPTION_BYTES + over
+    outcome = drive([request(body(record(), resource=about), PROTOBUF)])
+    assert [reject.reason for reject in outcome.rejects] == [Reason.OVERSIZED] * over
+
+
+def test_what_is_said_of_a_fault_is_short() -> None:
+    raw = b'{"flags":"%b"}' % (b"x" * 10_000)
+    (reject,) = every_way(request(wrapped(b"", b"", [raw], JSON), JSON)).rejects
+    assert len(reject.detail) <= 256
 
 
 def item(reject: Reject) -> QuarantinedItem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -12,7 +13,8 @@ from headrace_common.session.inflate import zstd
 from headrace_otlp.logs import JSON, PROTOBUF
 from headrace_otlp.wire import HEAD_BYTES, request
 
-from tests.otlp.driving import body, chunked, drive, every_way, raw, record, sent
+from tests.driving import feed, traced
+from tests.otlp.driving import body, chunked, drive, every_way, raw, record, sent, session
 
 POST = "POST /v1/logs HTTP/1.1\nHost: a\nContent-Type: application/x-protobuf"
 
@@ -75,6 +77,7 @@ def test_a_head_is_answered_without_a_body() -> None:
         (raw(f"{POST}\nContent-Length: 3\nContent-Length: 4", b"abcd"), 400),
         (raw(f"{POST}\nContent-Length: +3", b"abc"), 400),
         (raw(f"{POST}\nContent-Length: -1"), 400),
+        (raw(f"{POST}\nContent-Length: {'9' * 5000}"), 400),
         (raw(f"{POST}\nContent-Length : 3", b"abc"), 400),
         (raw(f"{POST}\nTransfer-Encoding: gzip, chunked", b"0\r\n\r\n"), 501),
         (raw(f"{POST}\nTransfer-Encoding: xchunked", b"0\r\n\r\n"), 501),
@@ -124,6 +127,17 @@ def test_a_lying_length_waits_and_is_no_request() -> None:
     assert outcome.error is not None
     assert not outcome.flat
     assert not outcome.said
+
+
+def test_nothing_of_a_request_is_kept_behind_it() -> None:
+    driven, data = session(), sent(record("x" * 4_000_000))
+    with traced():
+        feed(driven, data)
+        for frame in driven.frames():
+            driven.stored(frame.ticket, 1, True)
+            del frame
+        assert driven.outgoing()
+        assert tracemalloc.get_traced_memory()[0] < 200_000
 
 
 def test_who_asks_may_send_his_body_when_his_turn_comes() -> None:

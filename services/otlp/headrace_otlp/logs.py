@@ -34,6 +34,9 @@ SCOPE_RECORDS: Final = 2
 
 _HEX: Final = re.compile("(?:[0-9a-fA-F]{2})*", re.ASCII)
 
+DETAIL: Final = 256
+"""Letters of what is said of a fault, which may quote the content."""
+
 M = TypeVar("M", bound=Message)
 
 
@@ -41,7 +44,7 @@ class ContentError(ValueError):
     """Content that cannot be understood. `reason`: that of quarantine."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(detail)
+        super().__init__(detail[:DETAIL])
         self.reason = reason
 
 

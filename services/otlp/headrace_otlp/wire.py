@@ -34,6 +34,9 @@ CHUNK_WORK: Final = 8 << 10
 FIELD_WORK: Final = 512
 """That of a field of the outer messages."""
 
+DESCRIPTION_BYTES: Final = 64 << 10
+"""Maximum size of a resource and a scope, together: each record that goes to quarantine has them in a header."""
+
 PIECE: Final = 64 << 10
 """Bytes of chunks that are read in one call."""
 SLICE: Final = 1 << 20
@@ -126,28 +129,34 @@ class OtlpDecoder(Parser[Reply | Body]):
 
     @override
     def messages(self) -> Steps:
-        while True:
+        last = False
+        while not last:
             self.begins()
-            connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES + self._frame_bytes)
-            request, buffered = yield from self._head(connection)
-            yield Cost(HEAD_WORK)
-            head = self._checked(request)
-            if head.headers.get(b"expect", b"").lower() == b"100-continue":
-                yield Reply(CONTINUE)
-            if b"transfer-encoding" in head.headers:
-                body = yield from self._chunks(connection, buffered)
-            else:
-                self.held -= buffered
-                self.unread(connection.trailing_data[0])
-                body = yield int(head.headers.get(b"content-length", b"0"))
-            self.held = len(body)
-            if (other := _not_logs(head)) is not None:
-                yield other
-            else:
-                yield (yield from self._body(head, body))
-            while head.last:  # what follows is not read (RFC 9112, 9.6)
-                self.begins()
-                yield UpTo(PIECE)
+            last = yield from self._request()  # a generator of its own: nothing of a request is kept behind it
+        while True:  # what follows is not read (RFC 9112, 9.6)
+            self.begins()
+            yield UpTo(PIECE)
+
+    def _request(self) -> Generator[Any, bytes, bool]:
+        """Reads and hands out a request. Returns whether it is the last."""
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES + self._frame_bytes)
+        request, buffered = yield from self._head(connection)
+        yield Cost(HEAD_WORK)
+        head = self._checked(request)
+        if head.headers.get(b"expect", b"").lower() == b"100-continue":
+            yield Reply(CONTINUE)
+        if b"transfer-encoding" in head.headers:
+            body = yield from self._chunks(connection, buffered)
+        else:
+            self.held -= buffered
+            self.unread(connection.trailing_data[0])
+            body = yield int(head.headers.get(b"content-length", b"0"))
+        self.held = len(body)
+        if (other := _not_logs(head)) is not None:
+            yield other
+        else:
+            yield (yield from self._body(head, body))
+        return head.last
 
     def _head(self, connection: h11.Connection) -> Generator[Any, bytes, tuple[h11.Request, int]]:
         """Returns a request's line and headers, and how many bytes behind them were read. Reads no more than a head may have, so
@@ -246,6 +255,8 @@ class OtlpDecoder(Parser[Reply | Body]):
             else:
                 groups = cut_json(whole, self._frame_events)
                 yield Cost(4 * len(whole))
+            if (most := max((group.size for group in groups), default=0)) > DESCRIPTION_BYTES:
+                raise ContentError(Reason.OVERSIZED, f"a resource and a scope of {most} bytes")
             size = len(whole) + sum(group.size * len(group.records) for group in groups)
             if size > self._inflate.total:
                 raise ContentError(
