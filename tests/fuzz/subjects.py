@@ -21,10 +21,12 @@ from tests.fuzz.truth import courier as courier_truth
 from tests.fuzz.truth import forward as forward_truth
 from tests.fuzz.truth import logjam as logjam_truth
 from tests.fuzz.truth import lumberjack as lumberjack_truth
+from tests.fuzz.truth import otlp as otlp_truth
 from tests.fuzz.truth import segment as segment_truth
 from tests.fuzz.truth import syslog as syslog_truth
 from tests.logjam import driving as logjam
 from tests.lumberjack import driving as lumberjack
+from tests.otlp import driving as otlp
 from tests.segment import instant
 from tests.segment.recorded import ORIGINAL, TODAY
 from tests.syslog import driving as syslog
@@ -130,6 +132,9 @@ PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
         Subject(of_bytes(syslog.drive), _answers, captures("syslog", "omrelp_*.c2s.bin"), syslog_truth.told)
     ],
     "syslog": [Subject(of_bytes(syslog.stream), _answers, captures("syslog", "tcp_*.bin"), syslog_truth.streamed)],
+    "otlp": [
+        Subject(of_bytes(otlp.drive), lambda made: made.told, captures("otlp", "*.c2s.bin"), otlp_truth.told)
+    ],
     "segment": [_segments(ORIGINAL, today=False), _segments(TODAY, today=True)],
 }  # fmt: skip
 

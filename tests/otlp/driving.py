@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import orjson
 from headrace_common.session.interface import Peer
 from headrace_otlp.events import RequestFrame
 from headrace_otlp.logs import PROTOBUF, wrapped
 from headrace_otlp.session import OtlpSession
 from headrace_otlp.settings import OtlpLimits, OtlpSection
 from headrace_otlp.wire import request
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from tests import driving
@@ -34,6 +36,12 @@ class Answered:
     @property
     def last(self) -> bool:
         return "Connection: close" in self.lines
+
+    @property
+    def rejected(self) -> int:
+        if self.body.startswith(b"{"):
+            return int(orjson.loads(self.body).get("partialSuccess", {}).get("rejectedLogRecords", 0))
+        return int(ExportLogsServiceResponse.FromString(self.body).partial_success.rejected_log_records)
 
 
 def answers(data: bytes) -> list[Answered]:
@@ -69,6 +77,11 @@ class Outcome(driving.Outcome):
     @property
     def statuses(self) -> list[int]:
         return [answer.status for answer in self.answers]
+
+    @property
+    def told(self) -> list[tuple[int, int]]:
+        """Of each answer its status and how many records it says are in quarantine."""
+        return [(answer.status, answer.rejected) for answer in self.answers]
 
     def comparable(self) -> Any:
         return *super().comparable(), self.said, self.over

@@ -1,0 +1,135 @@
+"""OTLP logs over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from tests.fuzz.chance import Chance
+from tests.fuzz.truth import ADDRESS, RANDOM, RECEIVED, Part, Told, at, base64, named, source, tree
+
+PROTOBUF: Final = "application/x-protobuf"
+JSON: Final = "application/json"
+PACKED: Final[Mapping[str, Callable[[bytes], bytes]]] = {"": bytes, "gzip": gzip.compress, "deflate": zlib.compress}
+
+
+class Value(NamedTuple):
+    """A value: as protobuf, as OTLP's JSON, and as the lake has it."""
+
+    raw: bytes
+    text: dict[str, Any]
+    plain: str
+    note: str = ""
+
+
+class Record(NamedTuple):
+    raw: bytes
+    plain: str
+    time: int
+    notes: frozenset[str]
+    broken: bool
+
+
+def field(number: int, content: bytes) -> bytes:
+    size, length = len(content), b""
+    while size > 127:
+        length += bytes((size % 128 + 128,))
+        size //= 128
+    return bytes((number * 8 + 2,)) + length + bytes((size,)) + content
+
+
+def text(said: str) -> Value:
+    return Value(field(1, said.encode()), {"stringValue": said}, json.dumps(said))
+
+
+NAN: Final = Value(b"\x21\0\0\0\0\0\0\xf8\x7f", {"doubleValue": "NaN"}, '"NaN"', "numbers")
+VALUES: Final = (
+    text("ü"),
+    text(""),
+    Value(b"", {}, "null"),
+    Value(b"\x10\x01", {"boolValue": True}, "true"),
+    Value(b"\x18" + b"\xff" * 9 + b"\x01", {"intValue": "-1"}, "-1"),
+    Value(b"\x21\0\0\0\0\0\0\xf8\x3f", {"doubleValue": 1.5}, "1.5"),
+    Value(field(7, b"\0\xff"), {"bytesValue": "AP8="}, '"AP8="'),
+    Value(field(5, field(1, text("x").raw)), {"arrayValue": {"values": [text("x").text]}}, '["x"]'),
+    NAN,
+)
+
+
+def pairs(s: Chance) -> tuple[list[tuple[str, Value]], set[str]]:
+    found = [(s.choice(("k", "é", "other")), s.choice(VALUES)) for _ in range(s.choice((1, 2, 3)))]
+    notes = {value.note for _, value in found if value.note}
+    return found, notes | ({"repeated_keys"} if len({key for key, _ in found}) < len(found) else set())
+
+
+def record(s: Chance, encoding: str) -> Record:
+    time, observed = s.choice((0, 1, 1_700_000_000_123_456_789)), s.choice((0, 5_000_000_000))
+    body, (about, notes) = s.choice(VALUES), pairs(s)
+    broken = s.perhaps(0.1)
+    raw = (b"\x09" + time.to_bytes(8, "little")) * bool(time) + field(5, body.raw)
+    raw += b"".join(field(6, field(1, key.encode()) + field(2, value.raw)) for key, value in about)
+    raw += (b"\x59" + observed.to_bytes(8, "little")) * bool(observed) + b"\x0a" * broken
+    said: dict[str, Any] = {"timeUnixNano": str(time)} if time else {}
+    said |= {"observedTimeUnixNano": str(observed)} if observed else {}
+    plain = [f'"{key}":"{value}"' for key, value in said.items()]
+    inside = ",".join(f'"{key}":{value.plain}' for key, value in about)
+    plain += [f'"body":{body.plain}', f'"attributes":{{{inside}}}']
+    if encoding == JSON:
+        said |= {"body": body.text, "attributes": [{"key": key, "value": value.text} for key, value in about]}
+        raw = json.dumps(said | ({"flags": "none"} if broken else {})).encode()
+    return Record(raw, ",".join(plain), time or observed, frozenset(notes | ({body.note} - {""})), broken)
+
+
+def wrap(encoding: str, host: str, records: list[Record]) -> tuple[bytes, bytes, bytes]:
+    """A body of these records; its resource and scope."""
+    inside = b",".join(each.raw for each in records)
+    if encoding == JSON:
+        about = json.dumps({"attributes": [{"key": "host.name", "value": {"stringValue": host}}]}).encode()
+        resource, scope = b'{"resource":%b,"schemaUrl":null}' % about, b'{"scope":null,"schemaUrl":null}'
+        return (
+            b'{"resourceLogs":[%b,"scopeLogs":[%b,"logRecords":[%b]}]}]}' % (resource[:-1], scope[:-1], inside),
+            resource,
+            scope,
+        )
+    resource = field(1, field(1, field(1, b"host.name") + field(2, text(host).raw)))
+    scope = field(2, b"".join(field(2, each.raw) for each in records))
+    return field(1, resource + scope), resource, b""
+
+
+def told(s: Chance) -> Told:
+    found = Told(inside=s.inside)
+    for _ in range(s.choice((1, 1, 2, 3))):
+        encoding, host, coding = s.choice((PROTOBUF, JSON)), s.choice(("", "é")), s.choice(tuple(PACKED))
+        records = [record(s, encoding) for _ in range(s.choice((1, 2, 5)))]
+        content, resource, scope = wrap(encoding, host, records)
+        packed = PACKED[coding](found.inside(content)) if coding else content
+        more = f"\r\nContent-Encoding: {coding}" * bool(coding)
+        lines = f"POST /v1/logs HTTP/1.1\r\nHost: a\r\nContent-Type: {encoding}{more}\r\n"
+        if s.perhaps(0.5):
+            found.sent.append([f"{lines}Content-Length: {len(packed)}\r\n\r\n".encode() + packed])
+        else:
+            size = s.choice((1, 7, 1000))
+            chunks = [packed[at : at + size] for at in range(0, len(packed), size)] + [b""]
+            body = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in chunks)
+            found.sent.append([f"{lines}Transfer-Encoding: chunked\r\n\r\n".encode() + body])
+        found.replies.append((200, sum(each.broken for each in records)))
+        tail = f',"resource":{{"attributes":{{"host.name":{json.dumps(host)}}}}},"scope":{{}}'
+        for index, each in enumerate(records):
+            own = named(b"otlp", b"", sha256(content).digest(), index.to_bytes(4, "big"), each.raw)
+            origin = source("otlp", host or ADDRESS)
+            if each.broken:
+                about: dict[str, Any] = {"encoding": encoding, "index": index}
+                about |= {"resource": base64(resource), "scope": base64(scope)}
+                found.parts.append(Part(each.raw, own, "-", origin, "", about, "bad_record"))
+                continue
+            about = {} if each.time else {"time": "received"}
+            if each.notes:
+                about |= {"notes": sorted(each.notes), "raw": base64(wrap(encoding, host, [each])[0])}
+            time = f"{at(each.time // 10**9)}.{each.time % 10**9:09d}Z" if each.time else RECEIVED
+            value = f"{{{each.plain}{tail}}}".encode()
+            found.parts.append(Part(tree(value), own if each.time else RANDOM, "-", origin, time, about))
+    return found
