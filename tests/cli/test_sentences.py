@@ -74,7 +74,7 @@ from typer.testing import CliRunner
         (
             "tap --protocol http",
             2,
-            "--protocol http: it is one of courier, forward, logjam, lumberjack, relp, segment, syslog.",
+            "--protocol http: it is one of courier, forward, logjam, lumberjack, otlp, relp, segment, syslog.",
         ),
         ("tap --kafka localhost", 2, "expected HOST:PORT"),
         ("tap --kafka no-such-host.invalid:9092", 1, "does not resolve"),

@@ -25,14 +25,9 @@ from tests.tiers import sized
 PORTS = [line.partition("=")[0] for line in (ROOT / ".env").read_text().splitlines() if "_PORT=" in line]
 PROFILES = ("monitoring", "tools")
 RECEIVERS = {
-    "lumberjack": 5044,
-    "forward": 24224,
-    "courier": 5043,
-    "logjam": 9604,
-    "segment": 12345,
-    "relp": 2514,
+    "lumberjack": 5044, "forward": 24224, "courier": 5043, "logjam": 9604, "segment": 12345, "otlp": 4318, "relp": 2514,
     "syslog": 5514,
-}
+}  # fmt: skip
 
 
 LANDING = 900.0
