@@ -73,10 +73,12 @@ def make(lake: Path, **rows: list[dict[str, Any]]) -> None:
             append(lake / name, SCHEMAS[name], numbered if name == BATCHES else rows.get(name, []))
 
 
-def erase(lake: Path, *, offsets: list[int], ids: list[str], deletes: str = "false", table: str = EVENTS) -> None:
+def erase(
+    lake: Path, *, offsets: list[int], ids: list[str], deletes: str = "false", table: str = EVENTS, **values: Any
+) -> None:
     """Deletes rows of the table, and lists `offsets` of the first partition as erased."""
     DeltaTable(str(lake / table)).delete(deletes)
-    listed = {"topic_id": "id", "partition": 0, "rows": len(offsets), "offsets": offsets, "ids": ids}
+    listed = {"topic_id": "id", "partition": 0, "rows": len(offsets), "offsets": offsets, "ids": ids, **values}
     why = {"erasure": "e1", "requested_by": "dpo", "reason": "ticket 5", "table": table, "erased_at": MOMENT}
     told = CommitProperties(app_transactions=[Transaction(ERASED_APP, 1)])
     append(lake / ERASURES, erasures.SCHEMA, [{**why, **listed}], told)

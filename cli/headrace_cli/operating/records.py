@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import orjson
 from headrace_common.record.contract import HEADERS, JSON, QUARANTINE_HEADERS, TYPE_PREFIX
+from headrace_reader.fresh.rows import received
 from headrace_reader.text import printable, text
 from rich.text import Text
 
@@ -43,16 +43,12 @@ def decoded(record: StoredRecord) -> Row:
     row.setdefault("protocol", row.get("type", "").removeprefix(TYPE_PREFIX).partition(".")[0] or "-")
     if "attributes" in row:
         row["attributes"] = parsed(row["attributes"])
-    try:  # any producer writes a timestamp, which may be any number
-        received = datetime.fromtimestamp(record.timestamp / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        received = datetime.fromtimestamp(0, UTC)
     content: Row = {"raw" if "reason" in row else "payload": record.value}
     if row.get("content_type") == JSON.decode():
         with suppress(orjson.JSONDecodeError):  # of a record that breaks the contract
             content = {"body": orjson.loads(record.value or b"")}
     place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-    return {"received_time": received, **row, **content, **place}
+    return {"received_time": received(record.timestamp), **row, **content, **place}
 
 
 def parsed(value: str) -> Any:

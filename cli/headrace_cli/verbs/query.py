@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import re
@@ -13,6 +14,8 @@ from typing import Annotated, Final
 
 import duckdb
 import typer
+from headrace_common.operations.settings import KafkaSettings
+from headrace_reader.fresh.union import add_unlanded
 from headrace_reader.logjam import LOSSES as LOGJAM_LOSSES
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, Row, connect, rows
@@ -23,7 +26,8 @@ from rich.table import Table
 
 from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
-from headrace_cli.options import LakeOption, StateOption, examples
+from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples
+from headrace_cli.stack.reach import check_reachable, kafka_settings
 
 app = typer.Typer()
 
@@ -33,6 +37,7 @@ app = typer.Typer()
         './headrace query "select stream, count(*) from events group by all"',
         "./headrace query --named exactly-once --lake s3://bucket/lake",
         './headrace query "from events where day = today()" --csv > today.csv',
+        './headrace query --fresh "from events order by received_time desc limit 5"',
         "./headrace query --named schema",
     )
 )
@@ -54,6 +59,13 @@ def query(
             " rejects or erasures.",
         ),
     ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh", help="Also show events that are in Kafka and have not landed yet; each query looks anew."
+        ),
+    ] = False,
+    kafka: KafkaOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print an array of objects.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with the names.")] = False,
 ) -> int:
@@ -63,12 +75,15 @@ def query(
         raise CommandError("--json and --csv: name one of them.", status=2)
     if sql is not None and named is not None:
         raise CommandError("Give either SQL or --named NAME.", status=2)
+    if fresh and named == PROOF:
+        raise CommandError(f"--fresh: {PROOF} is about what has landed.", status=2)
+    settings = kafka_settings(state, kafka) if fresh else None
     if sql is None and named is None:
         if as_json or as_csv:
             raise CommandError("--json and --csv need SQL or --named NAME.", status=2)
-        return _shell(place)
+        return _shell(place, settings)
     check_known("--named", [named] if named is not None else (), NAMED)
-    found = exactly_once(place) if named == PROOF else run(QUERIES.get(named or "", sql or ""), place)
+    found = exactly_once(place) if named == PROOF else run(QUERIES.get(named or "", sql or ""), place, settings)
     if as_json:
         print(json.dumps([json_value(row) for row in found], ensure_ascii=False, indent=1))
     elif as_csv:
@@ -83,9 +98,16 @@ def query(
     return 0
 
 
-def run(sql: str, lake: Path | str) -> list[Row]:
-    """Return the rows of one query over the tables in `lake`. Raises `CommandError` as `query` does."""
+def run(sql: str, lake: Path | str, fresh: KafkaSettings | None = None) -> list[Row]:
+    """Return the rows of one query over the tables in `lake`; with `fresh`, also over what is only in Kafka there.
+
+    Raises `CommandError` as `query` does.
+    """
     with connect(lake) as connection:
+        if fresh is not None:
+            asyncio.run(check_reachable(fresh))
+            if why := add_unlanded(connection, fresh):
+                console.ERR.print(f"Only what has landed: {why}.", markup=False)
         return _rows(connection, sql)
 
 
@@ -102,8 +124,8 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
         raise CommandError(f"{error} {hint}", status=error.status) from error
 
 
-def _shell(place: Path | str) -> int:
-    """Answer one query a line, over one look at the tables, until the input ends."""
+def _shell(place: Path | str, fresh: KafkaSettings | None) -> int:
+    """Answer one query a line until the input ends, over one look at the tables; with `fresh` each query looks anew."""
     with connect(place) as connection:
         while True:
             try:
@@ -112,7 +134,7 @@ def _shell(place: Path | str) -> int:
                 return 0
             try:
                 if sql.strip():
-                    _show(_rows(connection, sql))
+                    _show(_rows(connection, sql) if fresh is None else run(sql, place, fresh))
             except CommandError as error:
                 console.ERR.print(str(error), markup=False)
 

@@ -28,7 +28,8 @@ _RANGES: Final = f"""
     select *, row_number() over (partition by topic_id, "partition" order by "from", "to") as place,
         lag("to") over (partition by topic_id, "partition" order by "from", "to") as previous
     from ({COVERED})"""
-_ENDS: Final = f"""select topic_id, "partition", max("to") as landed_to from ({COVERED}) group by all"""
+ENDS: Final = f"""select topic_id, "partition", max("to") as landed_to from ({COVERED}) group by all"""
+"""One past the last offset of each partition that the lake accounts for."""
 
 _LAST: Final = "select max(epoch * 4294967296 + batch) from batches"
 """The transaction of the last batch in `batches`; see `headrace_lake.tables.fence`."""
@@ -65,7 +66,7 @@ _PRESENT: Final = " union all ".join(map(_present, _TABLES))
 _ROWS_DISAGREE: Final = f"""
     with covered as (from ({COVERED}) where "from" < "to"),
     landed as (
-        select r.topic_id, r."partition", r."offset" from ({_PRESENT}) r join ({_ENDS}) e using (topic_id, "partition")
+        select r.topic_id, r."partition", r."offset" from ({_PRESENT}) r join ({ENDS}) e using (topic_id, "partition")
         where r."offset" < e.landed_to),
     placed as (
         select l.topic_id, l."partition", c."from", count(*) as found, count(distinct l."offset") as different
@@ -85,7 +86,7 @@ before the first kept day: of those, no more rows may be there than were landed.
 
 def _beyond(table: str) -> str:
     return f"""select '{table}' as "table", r.topic_id, r."partition", r."offset", e.landed_to
-        from {table} r left join ({_ENDS}) e using (topic_id, "partition")
+        from {table} r left join ({ENDS}) e using (topic_id, "partition")
         where e.landed_to is null or r."offset" >= e.landed_to"""
 
 

@@ -91,7 +91,7 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
     if threads:
         connection.execute(f"set threads = {threads}")
     if memory:
-        connection.execute(f"set memory_limit = {_literal(memory)}")
+        connection.execute(f"set memory_limit = {literal(memory)}")
     connection.execute(f'create table {RETAINED_SAID} ("table" varchar, "from" timestamptz)')
     connection.execute(f'create view {RETAINED} as from {RETAINED_SAID} where "from" <= now()')
     connection.execute(f"comment on view {RETAINED} is 'not stored: since when retention has kept the rows of a table'")
@@ -116,7 +116,7 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
             "comment on view erasures is 'Headrace: which records were deleted on request. None was yet'"
         )
     if isinstance(place, Path):
-        connection.execute(f"set allowed_directories = [{_literal(str(place))}]")
+        connection.execute(f"set allowed_directories = [{literal(str(place))}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
     return connection
@@ -156,7 +156,7 @@ def _of_files(columns: list[tuple[str, str]], files: list[str], partitioned_by: 
     partitions = dict(columns)
     hive = ", ".join(f"{quoted(key)}: {partitions[key]}" for key in partitioned_by)
     hive = f"hive_partitioning = true, hive_types = {{{hive}}}" if hive else "hive_partitioning = false"
-    listed = ", ".join(_literal(path) for path in files)
+    listed = ", ".join(literal(path) for path in files)
     # by name, because older files lack newer columns
     return f"{selected} union all by name select * from read_parquet([{listed}], union_by_name = true, {hive})"
 
@@ -173,10 +173,10 @@ def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table
 def _comment(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
     """Gives the view the comments that the landing job has written into the table."""
     if about := table.metadata().description:
-        connection.execute(f"comment on view {quoted(name)} is {_literal(about)}")
+        connection.execute(f"comment on view {quoted(name)} is {literal(about)}")
     for field in table.schema().fields:
         if said := field.metadata.get("comment"):
-            connection.execute(f"comment on column {quoted(name)}.{quoted(field.name)} is {_literal(str(said))}")
+            connection.execute(f"comment on column {quoted(name)}.{quoted(field.name)} is {literal(str(said))}")
 
 
 def _files(path: Path, table: DeltaTable) -> list[str]:
@@ -265,7 +265,8 @@ def first_line(message: str) -> str:
     return " ".join(message.split("\n\n", 1)[0].split())
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Returns `text` as a text in SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -6,6 +6,7 @@ of a sound record is: the landing job's SQL and a page derive from these.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -170,6 +171,17 @@ class Rule:
             said.append(f"has at least {self.least} byte{'s' * (self.least > 1)}")
         said += [f"is of the form `{self.pattern}`"] if self.pattern else []
         return ", ".join(said) or "any text"
+
+    def allows(self, text: str) -> bool:
+        """Returns whether `text` meets all demands."""
+        size = len(text.encode())
+        return (
+            self.equals in ("", text)
+            and self.least <= size <= (size if self.most is None else self.most)
+            and (not self.begins or text.startswith(self.begins))
+            and text.endswith(self.ends)
+            and (not self.pattern or re.fullmatch(self.pattern, text) is not None)
+        )
 
 
 EVENT_RULES: Final[Mapping[EventHeader, Rule]] = {
