@@ -1,18 +1,18 @@
-"""``python -m benchmarks.endurance kills | steady``, from the repository's root."""
+"""``python -m benchmarks.endurance kills | steady | fresh``, from the repository's root."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from benchmarks.endurance import kills, steady
+from benchmarks.endurance import fresh, kills, steady
 
 
 def main() -> int:
     """Runs one command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.endurance", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (kills, steady):
+    for module in (kills, steady, fresh):
         name = module.__name__.rpartition(".")[2]
         text = (module.__doc__ or "").strip()
         command = commands.add_parser(

@@ -54,6 +54,8 @@ class Source:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self.sent = 0
+        self.ticks: list[float] = []
+        """The Unix time of each send."""
 
     def start(self) -> None:
         """Starts sending."""
@@ -82,7 +84,8 @@ class Source:
 
     async def _send(self, producer: AIOKafkaProducer, partition: int, events: int) -> None:
         batch = producer.create_batch()
-        now = int(time.time() * 1000)
+        self.ticks.append(time.time())
+        now = int(self.ticks[-1] * 1000)
         for index in range(events):
             number = self.sent + index
             values = (
