@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace_cli.operating.exposition import Scrape
+from headrace_cli.operating.exposition import BusySource, Scrape
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,7 @@ class Figures:
     outage: Outage | None = None
     quarantined: Mapping[str, int] = field(default_factory=dict)
     span: float = 0
+    sources: Sequence[BusySource] = ()
 
     @property
     def events(self) -> float | None:

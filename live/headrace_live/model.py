@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from headrace_cli.operating.exposition import Scrape
+from headrace_cli.operating.exposition import Scrape, busiest
 
 from headrace_live.looks import Figures, Lake, Lane, Look, Outage, ReceiverLook, Replica, added
 
@@ -62,6 +62,7 @@ class Model:
             outage=self._outage,
             quarantined=dict(self._quarantined.most_common()),
             span=min(SPAN, look.at - self._first),
+            sources=busiest(scrape for scrape in look.scrapes if not scrape.problem),
         )
         self._note(figures)
         return figures

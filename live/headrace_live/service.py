@@ -138,6 +138,7 @@ def document(figures: Figures, model: Model, since: float) -> dict[str, Any]:
         "lake": figures.lake,
         "tables": figures.tables,
         "quarantined": figures.quarantined,
+        "sources": figures.sources,
         "fields": FIELDS,
         "history": [point for point in map(rounded, model.history) if (point[0] or 0) > since],
     }

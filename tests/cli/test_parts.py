@@ -8,17 +8,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import yaml
 from headrace_cli import __main__ as command_line
 from headrace_cli.__main__ import app
 from headrace_cli.ground import CommandError
+from headrace_cli.operating.exposition import Labels, Scrape, Scraper
 from headrace_cli.stack import stack as planning
 from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import lake
 from headrace_cli.verbs.snippet import CLIENTS, PORTS, configuration, snippet
+from headrace_cli.verbs.status import status
 from headrace_lake.__main__ import _parser
 from headrace_lake.kafka import gaps
 from typer.testing import CliRunner
@@ -148,3 +150,15 @@ def test_the_addresses_are_the_stacks_or_the_usual_ones(
     assert "0.0.0.0" not in capsys.readouterr().out
     with pytest.raises(CommandError, match="runs without courier"):
         snippet("log-courier", path)
+
+
+def test_status_names_the_three_busiest_sources(
+    running: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = running(parts={}, supervisor_pid=os.getpid())
+    sent: dict[Labels, float] = {(("source", name),): events for name, events in zip("abcd", (5, 7, 6, 4), strict=True)}
+    look = AsyncMock(return_value=[Scrape("forward", "http://h:1", 0, values={"headrace_top_source_events": sent})])
+    monkeypatch.setattr(Scraper, "look", look)
+    assert status(state.path) == 0
+    said = capsys.readouterr().out
+    assert re.findall(r"forward from (\w+): (\d) events", said) == [("b", "7"), ("c", "6"), ("a", "5")]

@@ -58,6 +58,9 @@ async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
     assert after["received_bytes_total"] > before["received_bytes_total"]
     for held in ("frames_pending", "budget_used_bytes"):
         await receiver.shows(0, held)
+    _, text = await receiver.get("/metrics")
+    sent = re.findall(r'^headrace_top_source_events{source="[^"]+"} (\d+)', text, re.MULTILINE)
+    assert sum(map(int, sent)) >= 7
 
 
 @contextlib.asynccontextmanager

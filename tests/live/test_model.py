@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from headrace_cli.operating.exposition import Scrape
+from headrace_common.operations.metrics import TOP_SOURCES
 from headrace_live.looks import Figures, GapTotal, Look, PartitionLook, TablesLook
 from headrace_live.model import FIELDS, SPAN, Model
 from headrace_live.service import _plain, document, rounded
@@ -37,6 +38,21 @@ class TestFigures:
         first = last(look(0, receiver(0, 100), lake(0)))
         assert (first.events, first.lake.landed) == (None, None)
         assert last(look(0, receiver(0, 1000)), look(1, receiver(1, 7))).events == 7, "a counter that began anew"
+
+    def test_the_busiest_sources_are_added_up_over_replicas(self) -> None:
+        def sent(at: float, url: str, **events: float) -> Scrape:
+            found = receiver(at, url=url)
+            counts: Labelled = {(("source", name),): value for name, value in events.items()}
+            sizes: Labelled = {labels: 100 * value for labels, value in counts.items()}
+            own = {"headrace_top_source_events": counts, "headrace_top_source_bytes": sizes}
+            return replace(found, values={**found.values, **own})
+
+        figures = last(look(0, sent(0, "http://h:1", a=5, b=4), sent(0, "http://h:2", b=2), away(0, url="http://h:3")))
+        assert [(each.source, each.events, each.bytes) for each in figures.sources] == [("b", 6, 600), ("a", 5, 500)]
+        many = {f"s{number:02}": 20.0 - number for number in range(TOP_SOURCES + 1)}
+        figures = last(look(0, sent(0, "http://h:1", **many)))
+        assert [each.source for each in figures.sources] == [*many][:TOP_SOURCES]
+        assert document(figures, Model(), 0)["sources"] == figures.sources
 
     def test_acknowledgements_are_those_of_the_window(self) -> None:
         def observed(at: float, *counts: float) -> Scrape:

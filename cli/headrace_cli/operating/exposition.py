@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
 import aiohttp
+from headrace_common.operations.metrics import TOP_SOURCES
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace_cli.ground import CommandError
@@ -59,6 +60,27 @@ class Scrape:
         """Return a histogram's counts by upper bound, as the exposition has them: cumulative."""
         found = self.values.get(f"{name}_bucket", {})
         return {float(dict(labels)["le"]): count for labels, count in found.items()}
+
+
+@dataclass(frozen=True)
+class BusySource:
+    """What a source has sent to a receiver in the last minute."""
+
+    service: str
+    source: str
+    events: int
+    bytes: int
+
+
+def busiest(scrapes: Iterable[Scrape]) -> list[BusySource]:
+    """Return the ten sources that sent most events, over all replicas."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for scrape in scrapes:
+        for index, name in enumerate(("headrace_top_source_events", "headrace_top_source_bytes")):
+            for labels, value in scrape.values.get(name, {}).items():
+                sums.setdefault((scrape.service, dict(labels)["source"]), [0, 0])[index] += value
+    found = [BusySource(*who, int(events), int(size)) for who, (events, size) in sums.items()]
+    return sorted(found, key=lambda each: (-each.events, -each.bytes, each.service, each.source))[:TOP_SOURCES]
 
 
 async def parts_of(path: Path, urls: Sequence[str]) -> Parts:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
+from headrace_reader.text import printable
 from rich.text import Text
 
 from headrace_cli import console
@@ -16,6 +18,9 @@ from headrace_cli.stack.reach import not_ready
 from headrace_cli.stack.state import StateFolder
 
 app = typer.Typer()
+
+SOURCES: Final = 3
+"""Sources that are shown, at most."""
 
 
 @app.command()
@@ -43,5 +48,22 @@ def status(
         state_of_part = Text(problem or "ready", style="red" if problem else "green")
         table.add_row(name, state_of_part, addresses, ops, str(part["pid"] or ""))
     console.OUT.print(table)
+    asyncio.run(_say_who_sends(state))
     console.OUT.print(f"The logs are in {folder.logs}, the supervisor has pid {record['supervisor_pid']}", markup=False)
     return 0
+
+
+async def _say_who_sends(state: Path) -> None:
+    """Print the sources that sent most in the last minute."""
+    from headrace_cli.operating.exposition import Scraper, busiest, parts_of  # here, because the help needs no HTTP
+
+    scraper = Scraper()
+    try:
+        found = busiest(await scraper.look(await parts_of(state, ())))
+    finally:
+        await scraper.close()
+    for each in found[:SOURCES]:
+        who = f"{each.service} from {printable(each.source)}"
+        console.OUT.print(
+            f"In the last minute {who}: {each.events:,} events, {console.format_size(each.bytes)}", markup=False
+        )

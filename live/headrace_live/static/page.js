@@ -445,6 +445,14 @@ function drawDoubts() {
   else out.push(make("p", { class: "calm" }, `Gaps are not known: ${state.tables ? state.tables.problem : "the tables cannot be read from here."}`));
   $("doubts").replaceChildren(...out);
 }
+let sourcesShown = "";
+function drawSources() {
+  const shown = JSON.stringify(state.sources);
+  if (shown === sourcesShown) return;
+  sourcesShown = shown;
+  const rows = state.sources.map((each) => [`${each.service} from ${each.source}`, whole(each.events), size(each.bytes)]);
+  $("senders").replaceChildren(rows.length ? table(["source, in the last minute", "events", "bytes"], rows) : make("p", { class: "calm" }, "Nobody has sent anything in the last minute."));
+}
 function drawProcesses() {
   const parts = [...state.receivers.map((each) => [each.service, each.replicas]), ["lake", state.lake.replicas]];
   for (const [service, replicas] of parts) {
@@ -475,6 +483,7 @@ function draw() {
   drawFlows();
   sweep();
   drawDoubts();
+  drawSources();
   CHARTS.forEach(drawChart);
   dress($("clock"), "clock");
   say($("clock"), `live · ${clock(state.time)}`);

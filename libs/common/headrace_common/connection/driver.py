@@ -215,8 +215,9 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
             size, acknowledged, arrived = self.under_way.pop(ticket)
             receiver, self.has_stored = self._receiver, True
             receiver.budget.release(self, size)
-            metrics = receiver.metrics
-            metrics.ack_seconds.observe(self._loop.time() - arrived)
+            metrics, now = receiver.metrics, self._loop.time()
+            metrics.ack_seconds.observe(now - arrived)
+            metrics.sources.add(self.peer.identity, stored, size, now)
             counter = metrics.events_acknowledgeable if acknowledged else metrics.events_unacknowledgeable
             counter.inc(stored)
         try:

@@ -6,10 +6,12 @@ are in its package (`Protocol.metrics`).
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,7 +22,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
@@ -75,6 +77,77 @@ class LoopCounter(Collector):
         yield CounterMetricFamily(self._name, self._text, self._value)
 
 
+TOP_SOURCES: Final = 10
+"""Sources that are shown, at most."""
+KEPT_SOURCES: Final = 100
+"""Sources that stay when a window has counted twice as many: the heaviest."""
+SOURCE_NAME: Final = 100
+"""Characters of a source that are shown, at most."""
+_WINDOW: Final = 10.0
+_WINDOWS: Final = 6
+_EVENT: Final = 256
+"""Bytes as which an event counts besides its own: small ones cost, too."""
+
+
+class SourceCount:
+    """What a source has sent."""
+
+    __slots__ = ("bytes", "events")
+
+    def __init__(self) -> None:
+        self.events = self.bytes = 0
+
+    def add(self, events: int, size: int) -> None:
+        """Adds `events` with `size` bytes."""
+        self.events += events
+        self.bytes += size
+
+    def weight(self) -> int:
+        """Returns by what sources are compared."""
+        return self.bytes + _EVENT * self.events
+
+
+class TopSources(Collector):
+    """Gauges of the sources that sent most in the last minute, in windows of ten seconds. Only one thread fills it.
+
+    Memory is bounded however many sources there are, so a source may have sent more than what is shown, never less.
+    """
+
+    def __init__(self, events: tuple[str, str], size: tuple[str, str], clock: Callable[[], float]) -> None:
+        self._gauges, self._clock = (events, size), clock
+        self._windows: dict[int, dict[str, SourceCount]] = {}
+
+    def add(self, source: str, events: int, size: int, now: float) -> None:
+        """Counts a frame of `size` bytes. `now`: monotonic seconds."""
+        number = int(now // _WINDOW)
+        window = self._windows.get(number)
+        if window is None:
+            self._windows = {at: kept for at, kept in self._windows.items() if at > number - _WINDOWS}
+            window = self._windows[number] = {}
+        found = window.get(source)
+        if found is None:
+            if len(window) >= 2 * KEPT_SOURCES:  # seldom: to look for the lightest each time would cost 10 µs a frame
+                for name in sorted(window, key=lambda name: window[name].weight())[:-KEPT_SOURCES]:
+                    del window[name]
+            found = window[source] = SourceCount()
+        found.add(events, size)
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        sums: dict[str, SourceCount] = {}
+        since = int(self._clock() // _WINDOW) - _WINDOWS
+        for window in [kept for at, kept in list(self._windows.items()) if at > since]:
+            for source, count in list(window.items()):
+                name = quote(source, errors="replace")[:SOURCE_NAME]
+                sums.setdefault(name, SourceCount()).add(count.events, count.bytes)
+        top = sorted(sums, key=lambda name: (-sums[name].weight(), name))[:TOP_SOURCES]
+        for (name, text), value in zip(self._gauges, ("events", "bytes"), strict=True):
+            family = GaugeMetricFamily(name, text, labels=("source",))
+            for source in top:
+                family.add_metric((source,), getattr(sums[source], value))
+            yield family
+
+
 class MetricDeclaration(NamedTuple):
     """A metric, for the documentation and for what checks queries. `name` is as in the exposition, without ``_bucket``."""
 
@@ -118,6 +191,17 @@ class Catalogue:
         """Makes a gauge."""
         made = Gauge(name, text, labels, namespace=NAMESPACE, registry=self.registry)
         self._declare(name, "gauge", text, labels)
+        return made
+
+    def top_sources(self, events: tuple[str, str], size: tuple[str, str]) -> TopSources:
+        """Makes the two gauges, with a label for the source; each has a name and a text."""
+        (of_events, about_events), (of_bytes, about_bytes) = events, size
+        made = TopSources(
+            (f"{NAMESPACE}_{of_events}", about_events), (f"{NAMESPACE}_{of_bytes}", about_bytes), time.monotonic
+        )
+        self.registry.register(made)
+        self._declare(of_events, "gauge", about_events, ("source",))
+        self._declare(of_bytes, "gauge", about_bytes, ("source",))
         return made
 
     def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> CountedHistogram:
@@ -214,6 +298,14 @@ class ReceiverMetrics(Catalogue):
             "ack_seconds",
             "Time from a frame's last byte until Kafka has stored all of it.",
             ACK_BUCKETS,
+        )
+        self.sources = self.top_sources(
+            (
+                "top_source_events",
+                "Events of the last minute of the ten sources that sent most: addresses, or names in certificates. Of several"
+                " hundred busy ones it may be less than they sent.",
+            ),
+            ("top_source_bytes", "Bytes of the same, as their frames were held."),
         )
         self.batches = self.loop_counter("batches", "Batches that Kafka stored.")
         self.loop_stall_seconds = self.gauge(
