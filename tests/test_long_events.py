@@ -42,8 +42,7 @@ def frame_of(growing: Growing, arriving: Iterable[Any]) -> Frame:
     """Returns the frame of one event."""
     meter = Meter(growing.session())
     for read in arriving:
-        meter.hear(read)
-        meter.take()
+        meter.read(read)
     (frame,) = meter.frames
     return frame
 

@@ -88,7 +88,7 @@ async def test_a_client_that_has_finished_sending_hears_its_acknowledgements_and
 
 @pytest.mark.connection
 async def test_a_frame_that_is_too_large_ends_its_own_connection(dialect: Dialect, strict: Receiver) -> None:
-    """`tests.fuzz.truth.limits` has each limit to the byte."""
+    """`tests.fuzz.limits` has each limit to the byte."""
     hits = await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES")
     async with (
         await ContractClient.connect(dialect, strict.address) as other,

@@ -1,4 +1,4 @@
-"""What a hostile client can make of a payload. Most limits are in `tests/fuzz/truth/limits.py`, with both sides."""
+"""What a hostile client can make of a payload. Most limits are in `tests/fuzz/limits.py`, with both sides."""
 
 from __future__ import annotations
 

@@ -78,6 +78,48 @@ def test_helo() -> None:
     assert all(again[name] != option[name] for name in ("nonce", "auth"))
 
 
+ALICE: dict[str, Any] = {"user": "alice", "password": "wonder"}
+FORGED, UNKNOWN = "shared_key mismatch", "username/password mismatch"
+LOGINS: list[tuple[str, dict[str, Any], tuple[bytes, bytes], str]] = [
+    ("nothing", {}, (b"", b""), ""),
+    ("nothing: a long name", {"hostname": "n" * 255}, (b"", b""), ""),
+    ("its name is too long to be kept", {"hostname": "n" * 256}, (b"", b""), ""),
+    ("it has no name", {"hostname": ""}, (b"", b""), ""),
+    ("the key", {"key": KEY[1:]}, (b"", b""), FORGED),
+    ("the nonce", {}, (b"", b""), FORGED),
+    ("the salt", {}, (RAW_SALT, RAW_SALT[::-1]), FORGED),
+    ("the name", {}, (b"web-1", b"web-2"), FORGED),
+    ("the user", {"user": "eve", "password": ""}, (b"", b""), UNKNOWN),
+    ("the password", {"password": "builder"}, (b"", b""), UNKNOWN),
+    ("the auth salt", {}, (b"", b""), UNKNOWN),
+]
+"""What is wrong with a login, what is given, what is then another in the PING, and the refusal."""
+
+
+def judge_login(
+    wrong: str, given: dict[str, str], changed: tuple[bytes, bytes], refusal: str, users: bool = True
+) -> None:
+    """Raises AssertionError where the answer is not what the specification says (Forward Protocol v1, Handshake Messages)."""
+    client = Client(**WITH_USERS if users else SECURED)
+    nonce = client.option["nonce"]
+    client.option |= {"the nonce": {"nonce": b"x" * 16}, "the auth salt": {"auth": b"x" * 16}}.get(wrong, {})
+    refusal = refusal if users or refusal == FORGED else ""
+    name = given.get("hostname", "web-1")
+    ping = client.ping(**ALICE | given).replace(*changed, 1)
+    said = msgpack.unpackb(client.send(ping[:9]) + client.send(ping[9:] + GOOD))
+    digested = digest(RAW_SALT, b"headrace-forward", nonce, KEY.encode())
+    assert said == ["PONG", not refusal, *([refusal, "", ""] if refusal else ["", "headrace-forward", digested])]
+    sources = [part.source for frame in client.session.frames() for part in parts_of(frame) if isinstance(part, Seen)]
+    shown = name if 0 < len(name) <= 255 else PEER.address
+    assert sources == ([] if refusal else [f"/forward/{shown}"])
+
+
+@pytest.mark.parametrize("users", [True, False], ids=["users", "a key alone"])
+@pytest.mark.parametrize("login", LOGINS, ids=[login[0] for login in LOGINS])
+def test_a_login_is_right_or_refused(login: tuple[str, dict[str, Any], tuple[bytes, bytes], str], users: bool) -> None:
+    judge_login(*login, users)
+
+
 def name_of(driven: ForwardSession) -> bytes:
     """The id of the one event that has come."""
     (frame,) = driven.frames()

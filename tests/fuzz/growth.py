@@ -223,14 +223,14 @@ class Meter:
         """Bytes of frames that are not built."""
         self._store = instant.InstantStore()
 
-    def hear(self, message: Any) -> None:
-        """One read, looked through."""
+    def read(self, message: Any) -> None:
+        """One read, and what the session hands out of it: frames, and questions, which are answered at once."""
         self.session.receive(message, NOW_MS)
         while self.session.status().busy:
             self.session.receive(b"" if isinstance(message, bytes) else Message(()), NOW_MS)
+        self._take()
 
-    def take(self) -> None:
-        """What it hands out: frames, questions, which are answered at once."""
+    def _take(self) -> None:
         self._hand_out()
         while questions := list(self.session.questions()):
             for question in questions:
@@ -250,9 +250,7 @@ class Meter:
             frame = self.frames.popleft()
             count = sum(len(run) if isinstance(run, list) else not isinstance(run, int) for run in frame.runs())
             self.session.stored(frame.ticket, count, True)
-            while self.session.outgoing():
-                pass
-            self.take()
+            self._take()
         while self.session.outgoing():
             pass
 
@@ -270,8 +268,7 @@ def run(growing: Growing, arriving: Iterable[Any], each: Callable[[Meter], None]
     meter = Meter(growing.session())
     with contextlib.suppress(ProtocolError):
         for read in arriving:
-            meter.hear(read)
-            meter.take()
+            meter.read(read)
             each(meter)
     each(meter)
 

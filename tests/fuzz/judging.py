@@ -1,21 +1,18 @@
-"""Compares what the product makes of a conversation with the truth about it."""
+"""Compares what the product makes of a conversation with the truth about it, and of a limit with its verdict."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-import msgpack
 import orjson
-from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.event import Reject
 
-from tests.driving import NOW_MS, Seen
-from tests.forward import driving as forward
+from tests.driving import Seen
 from tests.fuzz.chance import Chance
+from tests.fuzz.limits import Limit
 from tests.fuzz.subjects import PROTOCOLS, Subject
-from tests.fuzz.truth import RANDOM, Like, Part, Told, login, source, tree
+from tests.fuzz.truth import RANDOM, Like, Part, Told, tree
 
 
 def _part(made: Seen | Reject) -> Part:
@@ -44,37 +41,36 @@ def judge(subject: Subject, told: Told, at: Sequence[int] = ()) -> None:
     ids: dict[Any, Any] = {}
     alone = range(1, len(told.sent))  # messages of a turn come by streams
     for places in (alone,) if subject.messages else ((), at):
-        outcome = subject.drive(told.sent, places, **told.limits)
+        outcome = subject.drive(told.sent, places)
         parts = sorted(map(_part, outcome.flat), key=lambda part: str(part.attributes.get("writer")))
-        error = getattr(outcome, "error", None)  # Logjam ends no connection
-        heard = None if error is None else error.limit or "", subject.replies(outcome)
-        assert heard == (told.closes, told.replies), f"closed and replied {heard}, not {told.closes, told.replies}"
+        assert getattr(outcome, "error", None) is None  # Logjam ends no connection
+        replies = subject.replies(outcome)
+        assert replies == told.replies, f"{replies} are not {told.replies}"
         assert len(parts) == len(told.parts), f"{parts} are not {told.parts}"
         for due, found in zip(told.parts, parts, strict=True):
             _judge_part(due, found, ids)
 
 
-def judge_login(s: Chance) -> None:
-    """The same of a login to Forward, right or wrong."""
-    given = login.settings(s)
-    session = forward.session(**given)
-    ping, pong, name = login.login(s, given, session.outgoing())
-    with contextlib.suppress(ProtocolError):
-        for data in (ping[:9], ping[9:] + forward.message(forward.pack({}))):
-            session.receive(data, NOW_MS)
-    said = msgpack.unpackb(session.outgoing())
-    events = [part for frame in session.frames() for part in forward.parts_of(frame) if isinstance(part, Seen)]
-    heard, due = (said, [event.source for event in events]), (pong, [source("forward", name)] * bool(name))
-    assert heard == due, f"{heard}, not {due}: {given} {ping!r}"
+def judge_limit(protocol: str, limit: Limit) -> None:
+    """Raises AssertionError unless what fits is made, and the verdict is told of what is one beyond."""
+    subject = PROTOCOLS[protocol][0]
+    for over in (0, 1):
+        sent, limits = limit.given(over)
+        for at in (), subject.cuts(sent, Chance(limit.name)):
+            outcome = subject.drive(sent, at, **limits)
+            error = getattr(outcome, "error", None)
+            closed = None if error is None else error.limit or ""
+            reasons = [part.reason.value if isinstance(part, Reject) else "" for part in outcome.flat]
+            refused = limit.verdict.islower()
+            assert closed == (limit.verdict if over and not refused else None)
+            assert bool(reasons) == (closed is None)
+            assert not any(reasons[:-1])
+            assert reasons[-1:] in ([], [limit.verdict if over else ""])
 
 
 def judge_seed(protocol: str, seed: str) -> None:
-    """The same of a conversation of this seed."""
+    """The truth about a conversation of this seed."""
     s = Chance(f"{seed} told")
-    if protocol == "forward" and s.perhaps(0.25):
-        for _ in range(10):
-            judge_login(s)
-        return
     subject = s.choice(PROTOCOLS[protocol])
     told = subject.tell(s)
     judge(subject, told, subject.cuts(told.sent, s))

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from tests.courier import driving as courier
 from tests.driving import Drive, without_chance
 from tests.forward import driving as forward
@@ -112,13 +110,8 @@ def _answers(outcome: syslog.Outcome) -> list[tuple[int, bytes]]:
     return [(reply.number, reply.data) for reply in outcome.replies if reply.data == b"200 OK"]
 
 
-_FORWARD: Final = of_bytes(forward.drive)
 PROTOCOLS: Final[Mapping[str, Sequence[Subject]]] = {
-    "forward": [
-        Subject(_FORWARD, lambda made: made.replies, captures("forward", "*.bin"), forward_truth.told),
-        Subject(_FORWARD, lambda made: [*map(orjson.loads, made.replies)], captures("forward", "json_*.bin"),
-                forward_truth.in_json),
-    ],
+    "forward": [Subject(of_bytes(forward.drive), lambda made: made.replies, captures("forward", "*.bin"), forward_truth.told)],
     "lumberjack": [
         Subject(of_bytes(lumberjack.drive), lambda made: made.acks, captures("lumberjack", "*.c2s.bin"), lumberjack_truth.told)
     ],

@@ -11,14 +11,14 @@ from headrace_common.record import native
 from headrace_common.session.memory import Memory
 from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
+from headrace_lumberjack.wire import json_frame, window
 
 from tests.driving import NOW_MS, PEER
+from tests.forward.test_handshake import LOGINS, judge_login
 from tests.fuzz import growth, judging
-from tests.fuzz.chance import Chance, flat
+from tests.fuzz.limits import LIMITS, Limit
 from tests.fuzz.subjects import PROTOCOLS, made
-from tests.fuzz.truth import Told, lumberjack
-from tests.fuzz.truth.limits import LIMITS, Limit
-from tests.fuzz.truth.values import spelled
+from tests.lumberjack.driving import document
 from tests.simulation.mutants import Mutant, mutants, mutated
 from tests.tiers import sized
 
@@ -42,11 +42,16 @@ def test_any_input_is_the_same_whole_and_in_pieces(protocol: str) -> None:
             raise
 
 
-@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{limit.protocol}: {limit.name}")
-def test_a_limit_is_where_it_should_be(limit: Limit) -> None:
-    for over in (0, 1):
-        told, subject = limit.told(over), PROTOCOLS[limit.protocol][0]
-        judging.judge(subject, told, subject.cuts(told.sent, Chance(limit.name)))
+@pytest.mark.parametrize(
+    ("protocol", "limit"),
+    [
+        pytest.param(protocol, limit, id=f"{protocol}: {limit.name}")
+        for protocol, limits in LIMITS.items()
+        for limit in limits
+    ],
+)
+def test_a_limit_is_where_it_should_be(protocol: str, limit: Limit) -> None:
+    judging.judge_limit(protocol, limit)
 
 
 @pytest.mark.parametrize("place", ["id", "ephemeral_id", "beat", "dataset", "path"])
@@ -58,11 +63,9 @@ def test_a_memory_counts_what_it_keeps_of_an_origin(place: str) -> None:
         names = dict.fromkeys(("id", "ephemeral_id", "beat", "dataset", "path"), "x")
         names[place] = f"{number}" + ("x" * 3000 if place == "path" else "\U0001f600" * 850)
         kept += sys.getsizeof(names[place])
-        fields = {"agent": names, "log": {"file": {"path": names["path"]}, "offset": 0}, "message": "", "event": names}
-        fields |= {"@metadata": {"beat": names["beat"]}, "@timestamp": "2026-11-21T09:59:34Z"}
-        told = Told()
-        lumberjack.window(told, b"2J", [lumberjack.beat(spelled(fields, 0))])
-        session.receive(flat(told.sent), NOW_MS)
+        log = {"file": {"path": names["path"]}, "offset": 0}
+        beat = document(number, agent=names, log=log, event=names, **{"@metadata": {"beat": names["beat"]}})
+        session.receive(window(1) + json_frame(1, beat), NOW_MS)
         assert [part for frame in session.frames() for part in frame.parts()]
     assert memory.used >= kept
 
@@ -77,9 +80,10 @@ def test_time_is_linear_and_what_is_held_is_counted(growing: growth.Growing) -> 
 
 
 def _judge_many(protocol: str) -> None:
-    for limit in (limit for limit in LIMITS if limit.protocol == protocol):
-        for over in (0, 1):
-            judging.judge(PROTOCOLS[protocol][0], limit.told(over))
+    for limit in LIMITS[protocol]:
+        judging.judge_limit(protocol, limit)
+    for login in LOGINS if protocol == "forward" else ():
+        judge_login(*login)
     for number in range(200):
         judging.judge_seed(protocol, f"{SEED}-{number}")
 

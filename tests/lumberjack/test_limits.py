@@ -1,4 +1,4 @@
-"""Memory follows what arrived, never what was announced. Limits on both sides are in `tests/fuzz/truth/limits.py`."""
+"""Memory follows what arrived, never what was announced. Limits on both sides are in `tests/fuzz/limits.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What hostile bytes may cost: memory follows what arrived, and work on much that comes at once is cut into turns.
 
-Limits, with both sides, are in `tests/fuzz/truth/limits.py`; that time is linear, in `tests/fuzz/growth.py`.
+Limits, with both sides, are in `tests/fuzz/limits.py`; that time is linear, in `tests/fuzz/growth.py`.
 """
 
 from __future__ import annotations

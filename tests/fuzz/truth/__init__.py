@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
-
-from typing_extensions import override
 
 from tests.fuzz.chance import Sent
 
@@ -46,30 +44,18 @@ class Part(NamedTuple):
 
 @dataclass
 class Told:
-    """What is sent, and what must come of it. `closes`: the limit that ends the connection; "": what is no limit; None: nothing
-    does. `limits`: other than the default ones. `inside`: what becomes of that which is compressed.
-    """
+    """What is sent, and what must come of it. `inside`: what becomes of that which is compressed."""
 
     sent: Sent = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     replies: list[Any] = field(default_factory=list)
-    closes: str | None = None
-    limits: Mapping[str, Any] = field(default_factory=dict)
     inside: Callable[[bytes], bytes] = bytes
-
-
-class Pairs(list[tuple[Any, Any]]):
-    """A map, whose keys may be anything and may repeat."""
-
-    @override
-    def __repr__(self) -> str:
-        return f"map {super().__repr__()}"
 
 
 def tree(text: bytes) -> str:
     """JSON without its spelling; what is none as it is."""
     try:
-        return repr(json.loads(text, object_pairs_hook=Pairs))
+        return repr(json.loads(text, object_pairs_hook=tuple))
     except ValueError:
         return repr(text)
 

@@ -1,89 +1,106 @@
-"""Values of msgpack: as they are packed, and as their JSON is read."""
+"""Values of msgpack, as they are packed and as their JSON is."""
 
 from __future__ import annotations
 
 import json
 import math
 import struct
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import msgpack
 
-from tests.fuzz.truth import Pairs, at, base64, text_of
+from tests.fuzz.chance import Chance
+from tests.fuzz.truth import at, base64, text_of
+from tests.fuzz.truth.values import NO_UTF8, value, word
 
+Packed = tuple[bytes, str]
+"""A value, and its JSON."""
 
-class Single(float):
-    """A float32 of msgpack."""
+NANOSECONDS: Final = (0, 5, 10**6, 123_456_789, 999_999_999, 10**9, 10**9 + 1)
 
 
 def packed(value: Any) -> bytes:
-    packer = msgpack.Packer()
-    if isinstance(value, Single):
-        return msgpack.packb(float(value), use_single_float=True)
-    if isinstance(value, Pairs):
-        return packer.pack_map_header(len(value)) + b"".join(packed(each) for pair in value for each in pair)
-    if isinstance(value, list):
-        return packer.pack_array_header(len(value)) + b"".join(map(packed, value))
     return msgpack.packb(value, unicode_errors="surrogateescape")
 
 
-def rendered(value: Any, notes: set[str]) -> Any:
-    """A value of msgpack, as its JSON is read; `notes` says why JSON cannot hold it exactly."""
-    if isinstance(value, Pairs):
-        texts = [_key(each, notes) for each, _ in value]
-        if len(set(texts)) < len(texts):
-            notes.add("repeated_keys")
-        return Pairs((text, rendered(item, notes)) for text, (_, item) in zip(texts, value, strict=True))
-    if isinstance(value, list):
-        return [rendered(each, notes) for each in value]
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return Pairs([("$bin", base64(value))])
-    if isinstance(value, str):
-        raw = value.encode("utf-8", "surrogateescape")
-        if (text := text_of(raw)) != value:
-            notes.add("invalid_utf8")
-        return text
-    if isinstance(value, msgpack.Timestamp):
-        return Pairs([("$ext", [-1, base64(value.to_bytes())])])
-    if isinstance(value, msgpack.ExtType):
-        if value.code == 0 and len(value.data) == 8:
-            return event_time(value)
-        return Pairs([("$ext", [value.code, base64(value.data)])])
-    if isinstance(value, float) and not math.isfinite(value):
-        notes.add("numbers")
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+def event_time(seconds: int, nanoseconds: int) -> tuple[msgpack.ExtType, str]:
+    """An EventTime, and what is stored of it."""
+    stored = at(seconds + nanoseconds // 10**9) + f".{nanoseconds % 10**9:09d}Z"
+    return msgpack.ExtType(0, struct.pack(">II", seconds, nanoseconds)), stored
 
 
-def _key(value: Any, notes: set[str]) -> str:
-    if isinstance(value, str):
-        return str(rendered(value, notes))
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            notes.add("other_keys")
-            return f"$bin:{base64(value)}"
-    notes.add("other_keys")
-    return json.dumps(plain(rendered(value, notes)), separators=(",", ":"))
+def _ext(code: int, data: bytes) -> str:
+    return f'{{"$ext":[{code},"{base64(data)}"]}}'
 
 
-def event_time(given: msgpack.ExtType) -> str:
-    seconds, nanoseconds = struct.unpack(">II", given.data)
-    return at(seconds + nanoseconds // 10**9) + f".{nanoseconds % 10**9:09d}Z"
+ODD: Final[tuple[tuple[bytes, str, str], ...]] = (
+    (packed(math.nan), '"NaN"', "numbers"),
+    (packed(math.inf), '"Infinity"', "numbers"),
+    (packed(-math.inf), '"-Infinity"', "numbers"),
+    (packed(2**64 - 1), "18446744073709551615", ""),
+    (msgpack.packb(0.5, use_single_float=True), "0.5", ""),
+    (msgpack.packb(0.1, use_single_float=True), "0.10000000149011612", ""),
+    *((packed(msgpack.ExtType(code, data)), _ext(code, data), "") for code, data in ((0, b"123456789"), (5, b"\xff"))),
+    (packed(time := msgpack.Timestamp(9, 5)), _ext(-1, time.to_bytes()), ""),
+    *((packed(time), f'"{text}"', "") for time, text in (event_time(65_536, each) for each in (1, 2**32 - 1))),
+    *((packed(bad), f'{{"$bin":"{base64(bad)}"}}', "") for bad in NO_UTF8),
+    *((packed(bad.decode("utf-8", "surrogateescape")), json.dumps(text_of(bad)), "invalid_utf8") for bad in NO_UTF8),
+)
+"""Values that JSON does not have: each with its JSON, and the notes on it."""
+
+KEYS: Final[tuple[tuple[bytes, str, str], ...]] = (
+    *((packed(key), key if isinstance(key, str) else key.decode(), "") for key in ("1", b"1", "k1", b"k1")),
+    *((packed(key), json.dumps(key), "other_keys") for key in (1, -1, 1.5, None, True)),
+    (packed(math.nan), '"NaN"', "numbers other_keys"),
+    (packed(b"\xff"), "$bin:/w==", "other_keys"),
+    (packed(msgpack.ExtType(5, b"a")), _ext(5, b"a"), "other_keys"),
+    *(
+        (packed(bad.decode("utf-8", "surrogateescape")), text_of(bad), "invalid_utf8")
+        for bad in (b"\xff", b"\x81", b"\x8d")
+    ),
+)
 
 
-def plain(value: Any) -> Any:
-    """What was rendered, with maps as dicts: for an attribute."""
-    if isinstance(value, Pairs):
-        return {key: plain(item) for key, item in value}
-    return [*map(plain, value)] if isinstance(value, list) else value
+def of_json(value: Any) -> Packed:
+    return packed(value), json.dumps(value)
 
 
-def as_pairs(value: Any) -> Any:
-    if isinstance(value, dict):
-        return Pairs((key, as_pairs(item)) for key, item in value.items())
-    return [*map(as_pairs, value)] if isinstance(value, list) else value
+def odd(s: Chance, notes: set[str], level: int = 0) -> Packed:
+    """Any value; `notes` says why JSON cannot hold it exactly."""
+    kind = s.randrange(6 if level > 2 else 10)
+    if kind < 2:
+        return of_json(value(s, 3))
+    if kind < 3:
+        return packed((text := word(s)).encode()), json.dumps(text)
+    if kind < 6:
+        raw, text, note = s.choice(ODD)
+        notes.update(note.split())
+        return raw, text
+    if kind < 8:
+        items = [odd(s, notes, level + 1) for _ in range(s.choice((0, 1, 2, 5)))]
+        return array(raw for raw, _ in items), f"[{','.join(text for _, text in items)}]"
+    return odd_map(s, notes, level + 1)
+
+
+def odd_map(s: Chance, notes: set[str], level: int = 0) -> Packed:
+    """A map, whose keys may be anything and may repeat."""
+    usual, data, members = s.perhaps(0.5), b"", []
+    for _ in range(s.choice((0, 1, 2, 5, 9))):
+        text = f"k{s.randrange(9)}" if usual else word(s)
+        raw, key, note = (packed(text), text, "") if usual or s.perhaps(0.2) else s.choice(KEYS)
+        notes.update(note.split())
+        item, shown = odd(s, notes, level)
+        data += raw + item
+        members.append((key, f"{json.dumps(key)}:{shown}"))
+    if len(dict(members)) < len(members):
+        notes.add("repeated_keys")
+    header: bytes = msgpack.Packer().pack_map_header(len(members))
+    return header + data, f"{{{','.join(text for _, text in members)}}}"
+
+
+def array(items: Iterable[bytes]) -> bytes:
+    """An array of values that are packed."""
+    items = list(items)
+    header: bytes = msgpack.Packer().pack_array_header(len(items))
+    return header + b"".join(items)
