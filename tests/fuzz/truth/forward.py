@@ -46,6 +46,7 @@ CHUNKS: Final = (
 )  # fmt: skip
 HASHES: Final = ("0123456789abcdefABCDEF0000000000", base64(sha512(b"x").digest()[:16]), "/" * 24)
 YEAR: Final = 366 * 86_400
+FORMS: Final = ("message", "forward", "packed", "gzip", "zstd")
 
 
 class Entry(NamedTuple):
@@ -83,49 +84,45 @@ def _entry(s: Chance, *, sound: bool) -> Entry:
 def told(s: Chance) -> Told:
     found = Told(inside=s.inside)
     for _ in range(s.choice((1, 1, 2, 3))):
-        mode, tag, chunk = s.randrange(5), s.choice(("t", "t", "app.é", "x" * 40, "")), s.choice((*CHUNKS, None))
-        entries = [_entry(s, sound=not mode) for _ in range(s.choice((0, 1, 2, 5, 20)) if mode else 1)]
-        names, is_hash = True, s.perhaps(0.2)
+        form, tag, chunk = s.choice(FORMS), s.choice(("t", "t", "app.é", "x" * 40, "")), s.choice((*CHUNKS, None))
+        count = 1 if form == "message" else s.choice((0, 1, 2, 5, 20))
+        entries = [_entry(s, sound=form == "message") for _ in range(count)]
+        names, is_hash = True, s.perhaps(0.2)  # whether its chunk names a sending, or what it sends
         if is_hash:
-            apart = s.choice((YEAR + 1, -YEAR - 1))
-            chunk = s.choice((*HASHES, _go(s, apart)))
+            chunk = s.choice((*HASHES, _go(s, s.choice((YEAR + 1, -YEAR - 1)))))
         elif s.perhaps(0.3):
             names, chunk = s.choice(((False, s.choice(NO_CHUNKS)), (True, _go(s, s.choice((0, YEAR, -YEAR))))))
-        more = s.choice(({}, {"compressed": "gzip"}, {"x": b"y"}))
-        message(found, entries, mode, chunk, tag, s.randrange(99), names=names, is_hash=is_hash, **more)
+        option = {"size": count} | ({} if chunk is None else {"chunk": chunk})
+        option |= s.choice(({}, {"compressed": "gzip"}, {"x": b"y"}))
+        body = b"".join(each.raw for each in entries)
+        sent = _elements(s, form, entries, found.inside(body))
+        found.sent.append([bytes((0x94 if form == "message" else 0x93,)) + packed(tag) + sent + packed(option)])
+        found.replies += [] if chunk is None else [packed({"ack": chunk})]
+        content = chunk if isinstance(chunk, bytes) else str(chunk).encode()
+        about = {} if chunk is None else {"chunk": {"$bin": base64(chunk)} if isinstance(chunk, bytes) else str(chunk)}
+        ids = named(b"forward", tag.encode(), content, body)[:26] if names and chunk is not None else ""
+        for index, (raw, record, notes, time, whole, reason) in enumerate(entries):
+            own = f"{ids}{index:08x}" if ids and not (is_hash and whole and not reason) else RANDOM
+            noted = about | ({"tag": tag, "index": index} if reason else notes)
+            stored = (raw, "") if reason else (record, time)
+            found.parts.append(Part(stored[0], own, tag or "-", source("forward"), stored[1], noted, reason))
     return found
+
+
+def _elements(s: Chance, form: str, entries: Sequence[Entry], payload: bytes) -> bytes:
+    """What a message has between its tag and its option. `payload`: its entries, where they are packed."""
+    if form == "message":
+        return entries[0].raw[1:]
+    if form == "forward":
+        return array(each.raw for each in entries)
+    half = s.randrange(99)
+    if form == "gzip":
+        payload = gzip.compress(payload[:half], mtime=0) + gzip.compress(payload[half:], mtime=0)
+    elif form == "zstd":
+        payload = zstd.compress(payload)
+    return packed(payload.decode("utf-8", "surrogateescape") if half % 2 else payload)
 
 
 def _go(s: Chance, apart: int) -> str:
     """A chunk as fluent-logger-golang makes it: of a time so far from now."""
     return base64(struct.pack("<Q", NOW + apart) + s.randbytes(8))
-
-
-def message(
-    found: Told, entries: Sequence[Entry], mode: int, chunk: Any, tag: str, half: int, *, names: bool, is_hash: bool, **more: Any
-) -> None:  # fmt: skip
-    """Tells a message. `mode`: Message, Forward, PackedForward, the same with gzip, with zstd. `names`: its chunk names a
-    sending; `is_hash`: or what it sends.
-    """
-    option = {"size": len(entries)} | ({} if chunk is None else {"chunk": chunk}) | more
-    body = b"".join(each.raw for each in entries)
-    sent = bytes((0x93 + (not mode),)) + packed(tag)
-    if mode < 2:
-        sent += array(each.raw for each in entries) if mode else body[1:]
-    else:
-        payload = found.inside(body)
-        if mode == 3:
-            payload = gzip.compress(payload[:half], mtime=0) + gzip.compress(payload[half:], mtime=0)
-        elif mode == 4:
-            payload = zstd.compress(payload)
-        sent += packed(payload.decode("utf-8", "surrogateescape") if half % 2 else payload)
-    found.sent.append([sent + packed(option)])
-    found.replies += [] if chunk is None else [packed({"ack": chunk})]
-    content = chunk if isinstance(chunk, bytes) else str(chunk).encode()
-    ids = named(b"forward", tag.encode(), content, body)[:26] if names and chunk is not None else ""
-    about = {} if chunk is None else {"chunk": {"$bin": base64(chunk)} if isinstance(chunk, bytes) else str(chunk)}
-    for index, (raw, record, notes, time, whole, reason) in enumerate(entries):
-        own = f"{ids}{index:08x}" if ids and not (is_hash and whole and not reason) else RANDOM
-        noted = about | ({"tag": tag, "index": index} if reason else notes)
-        time = "" if reason else time
-        found.parts.append(Part(raw if reason else record, own, tag or "-", source("forward"), time, noted, reason))
