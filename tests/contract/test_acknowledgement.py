@@ -31,9 +31,8 @@ async def test_what_is_acknowledged_is_stored(dialect: Dialect, receiver: Receiv
     assert len({record.partition for record in records}) == 1
     assert len({record.id for record in records}) == len(frame)
     for record in records:
-        event = from_kafka_event(
-            KafkaMessage(dict(record.headers), record.key, record.value)
-        )  # as CloudEvents' SDK reads it
+        message = KafkaMessage(dict(record.headers), record.key, record.value)
+        event = from_kafka_event(message)  # as CloudEvents' SDK reads it
         assert (event.get_id(), event.get_source()) == (record.id, f"/{dialect.name}/127.0.0.1")
         assert (event.get_specversion(), event.get_type()) == ("1.0", f"headrace.{dialect.name}.event")
         assert event.get_datacontenttype() == dialect.content_type

@@ -74,9 +74,8 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
             outcome.replies += replies.receive(reply)
 
     feed_all(driven, pieces, outcome, serve, end=end)
-    for parts, (_, count) in zip(
-        outcome.parts, outcome.acknowledged, strict=True
-    ):  # each event is there once, or in quarantine
+    # each event is there once, or in quarantine
+    for parts, (_, count) in zip(outcome.parts, outcome.acknowledged, strict=True):
         assert len({part.id for part in parts}) == len(parts)
         assert count == len(parts)
     outcome.ignored = Counter(ignored)

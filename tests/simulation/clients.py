@@ -151,9 +151,8 @@ class Honest(Client):
             made = {"mark": f"{self.name}.{number}.", "n": n, text: f"line {n} – ü" + self._padding()}
             values.append(values[-1] if n and self._is_alike() else made)
         # If a chunk is named by its content, its rejects have the same ids from each client.
-        faulty = (
-            chance.random() < plan.faulty and bool(self._client.broken({})) and not (self.once and self.spoken.hashing)
-        )
+        has_own_ids = not (self.once and self.spoken.hashing)
+        faulty = chance.random() < plan.faulty and bool(self._client.broken({})) and has_own_ids
         cursed = chance.random() < plan.cursed
         alone = all(values.count(value) == 1 for value in values) if plan.oversized else False
         if alone and self._odd.random() < plan.oversized:

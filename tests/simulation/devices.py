@@ -197,10 +197,8 @@ class Account:
         assert value is not None
         if headers.get("ce_type") == GAP_TYPE.encode():
             about = orjson.loads(value)
-            if self.device is None or (about[GapField.DEVICE], about[GapField.CONSUMER]) != (
-                self.device.number,
-                CONSUMER,
-            ):
+            whose = about[GapField.DEVICE], about[GapField.CONSUMER]
+            if self.device is None or whose != (self.device.number, CONSUMER):
                 self._world.oracle.fails(f"a marker of another device, or consumer: {about}")
             if not 0 < about[GapField.FROM] < about[GapField.TO]:
                 self._world.oracle.fails(f"a marker of no numbers: {about}")

@@ -228,9 +228,8 @@ class Oracle:
         the next that may be.
         """
         stream = address, record.headers["ce_subject"] if self._world.spoken.messages else b""
-        growing = self._world.spoken.messages and any(
-            fault.kind == "partitions" for fault in self._world.scenario.faults
-        )
+        kinds = {fault.kind for fault in self._world.scenario.faults}
+        growing = self._world.spoken.messages and "partitions" in kinds
         if self._partition.setdefault(stream, record.partition) != record.partition and not growing:
             self.fails(f"the connection of {event} uses two partitions")
         again = record.headers.get("ce_attributes", b"").endswith(REPUBLISHED)
@@ -259,18 +258,15 @@ class Oracle:
             return  # its pumps have not begun, or have ended behind the connections: what was not stored waits no more
         oldest, now = publisher.oldest(), self._world.loop.now
         if self._world.all_expire and oldest is not None and now - oldest > settings.kafka.ack_deadline + LATE:
-            self.fails(
-                f"a frame waits for {now - oldest:.1f} s, KAFKA__ACK_DEADLINE is {settings.kafka.ack_deadline:g} s"
-            )
+            self.fails(f"a frame waits for {now - oldest:.1f} s, with a deadline of {settings.kafka.ack_deadline:g} s")
         budget, limits = life.service._budget, settings.limits
         readers = len(life.service._receiver.connections)
-        most = limits.process_budget // 2 + limits.frame_bytes + readers * 2 * self._world.largest_piece
+        half = limits.process_budget // 2
+        most = half + limits.frame_bytes + readers * 2 * self._world.largest_piece
         if (held := budget.partial_bytes + budget.pending) > most:
             self.fails(f"{held} bytes in flight of {readers} connections, the budget allows {most}")
-        if budget.growth.used > limits.process_budget // 2 or budget.growth.used < 0:
-            self.fails(
-                f"frames have grown by {budget.growth.used} bytes, the budget allows {limits.process_budget // 2}"
-            )
+        if budget.growth.used > half or budget.growth.used < 0:
+            self.fails(f"frames have grown by {budget.growth.used} bytes, the budget allows {half}")
         if budget.pending < 0 or budget.partial_bytes < 0:
             self.fails(f"the budget counts {budget.pending} and {budget.partial_bytes} bytes")
 

@@ -85,15 +85,10 @@ class Pusher(Unanswered):
     port = PULL_PORT
 
     def _speaks(self) -> Producing:
-        chance = self.chance
-        told = self.plan.compressed or self.port != PULL_PORT or chance.random() < 0.8
-        return Producing(
-            self.plan.compressed,
-            chance.choice((1, APP_ENVS)),
-            asks=False,
-            told=told,
-            identified=chance.random() < 0.8,
-        )
+        chance, compressed = self.chance, self.plan.compressed
+        told = compressed or self.port != PULL_PORT or chance.random() < 0.8
+        app_envs, identified = chance.choice((1, APP_ENVS)), chance.random() < 0.8
+        return Producing(compressed, app_envs, asks=False, told=told, identified=identified)
 
     async def _begin(self, end: ClientEnd) -> None:
         await shakes_hands(self._client, end)

@@ -225,9 +225,7 @@ def refused(chance: random.Random) -> Fields:
     """
     kind = chance.choices(("silent", "unheard", "final", "quarantine_ends"), (1, 3, 3, 2))[0]
     at, silent = chance.uniform(0, 3), kind in ("silent", "unheard")
-    if (
-        kind == "unheard"
-    ):  # batches of as many events, which could be taken for one another; nobody sends the first again
+    if kind == "unheard":  # batches that could be taken for one another; nobody sends the first again
         small: Fields = {"frames": 1, "events": 5, "window": 1, "faulty": [0.0, 0.0, 1.0]}
         return {
             "clients": plans(chance, kind="leaver", start=at + 0.1, frames=1)
@@ -293,9 +291,8 @@ def replicas(chance: random.Random) -> Fields:
     sizes: Fields = {"frames": [2, 10, 30], "events": [1, 1, 3], "window": [1, 2, 6, 20], "padding": [0, 0, 200]}
     bad: Fields = {"faulty": [0.0, 0.3], "cursed": [0.0, 0.0, 0.2], "restarts": [0.0, 0.1, 0.3]}
     clients = plans(chance, range(1, 5), **when, **sizes, **bad)
-    clients = tuple(
-        replace(plan, frames=min(plan.frames, 5)) if plan.rough else plan for plan in clients
-    )  # it takes long
+    # what is rough takes long
+    clients = tuple(replace(plan, frames=min(plan.frames, 5)) if plan.rough else plan for plan in clients)
     clients += plans(chance, range(1, 3), kind="reader", **when)
     if chance.random() < 0.25:
         clients += plans(chance, kind=["garbage", "half", "deaf", "leaver", "truncated"], frames=range(1, 5), **when)

@@ -173,12 +173,8 @@ class World:
         self._chance = random.Random(chance.getrandbits(64))
         self.trace: list[str] = []
         self._traced = traced
-        self.broker = Broker(
-            self.loop,
-            random.Random(chance.getrandbits(64)),
-            scenario.partitions,
-            max_message_bytes=scenario.max_message_bytes,
-        )
+        kafkas, most = random.Random(chance.getrandbits(64)), scenario.max_message_bytes
+        self.broker = Broker(self.loop, kafkas, scenario.partitions, max_message_bytes=most)
         self.broker.tell = self.tell
         self.network = Network(self.loop, random.Random(chance.getrandbits(64)), lambda: len(self.broker.log))
         self.network.backlog = scenario.backlog
@@ -206,9 +202,8 @@ class World:
         sections = {"limits": scenario.limits, "kafka": scenario.kafka, "listen": {}, "ops": {"port": 0}, **rest}
         self.settings = settled(kind, json.dumps(sections))
         self.largest_piece = 1 << 16
-        self.all_expire = self.spoken.frames_expire and all(
-            plan.kind not in ("pusher", "logger") for plan in scenario.clients
-        )
+        kinds = {plan.kind for plan in scenario.clients}
+        self.all_expire = self.spoken.frames_expire and not kinds & {"pusher", "logger"}
         """No frame may wait beyond its deadline."""
         self.replicas: list[Life] = []
         self.patience = min(RECOVERY, scenario.patience)
@@ -220,13 +215,8 @@ class World:
     def run(self) -> Result:
         global _numbers
         _numbers = itertools.count()
-        with (
-            of_a_seed(self.loop, self._chance),
-            constants(self._constants),
-            self._in_place(),
-            libzmq.in_place(self),
-            producers.in_place(self),
-        ):
+        seeded, kept = of_a_seed(self.loop, self._chance), constants(self._constants)
+        with seeded, kept, self._in_place(), libzmq.in_place(self), producers.in_place(self):
             try:
                 self.loop.run(self._story())
             except StuckError as stuck:

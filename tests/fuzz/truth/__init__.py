@@ -1,5 +1,5 @@
-"""What must come of a conversation, told by the values that it is made of: from the protocols' pages, with plain libraries and
-none of the product's code. So a fault is found, too, that both cores have, or the whole as well as its pieces.
+"""What must come of a conversation, told by the values that it is made of: from the protocols' pages, with plain libraries. Only
+what clients encode with is the product's. So a fault is found, too, that both cores have, or the whole as well as its pieces.
 """
 
 from __future__ import annotations

@@ -64,10 +64,9 @@ def _entry(s: Chance, *, sound: bool) -> Entry:
     """`sound`: it is one, and has no metadata."""
     if not sound and s.perhaps(0.1):
         return Entry(packed(s.choice(NO_ENTRIES)), "", {}, reason="bad_record")
-    kind = s.choice(TIMES)
-    time, stored, whole, notes = s.choice(
-        kind[:-1] if sound and kind is TIMES[-1] else kind
-    )  # a text would be a payload
+    times = s.choice(TIMES)
+    # in a message alone, a text would be a payload
+    time, stored, whole, notes = s.choice(times[:-1] if sound and times is TIMES[-1] else times)
     odd: set[str] = set()
     plain = {f"k{number}": value(s) for number in range(s.choice((0, 1, 3)))}
     record, body = odd_map(s, odd) if s.perhaps(0.5) else of_json(plain)
