@@ -33,6 +33,7 @@ from tests.contract.stopping import stopped
 from tests.contract.waiting import wait_for
 from tests.lake.lander import QUICK, landed
 from tests.test_docs import WRITTEN, commands
+from tests.test_your_own_protocol import installed
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -129,8 +130,9 @@ class TestRunning:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
     def test_nothing_is_left_after_the_supervisor_was_killed_and_it_goes_on_where_it_was(
-        self, state: StateFolder
+        self, state: StateFolder, tmp_path: Path
     ) -> None:
+        """With the page's own protocol, which is installed by then."""
         told = status(state)
         pids = [process.pid for process in below(told["supervisor_pid"])]
         assert {part["pid"] for part in told["parts"].values()} <= set(pids)
@@ -139,11 +141,17 @@ class TestRunning:
         wait_for(lambda: gone(pids), "their end")
         done = headrace("status", "--state", str(state.path))
         assert (done.returncode, "the last run was killed" in done.stdout) == (3, True)
-        done = headrace("up", "--any-port", "--detach", "--state", str(state.path), **QUICK)
+        own = {"PYTHONPATH": installed(tmp_path)["PYTHONPATH"]}
+        up = ("up", "--services", "jotter", "--no-live", "--any-port", "--detach", "--state", str(state.path))
+        done = headrace(*up, **QUICK, **own)
         assert done.returncode == 0, done.stdout + done.stderr
-        wait_for(lambda: landed(state.lake) >= 500, "landing", LANDING)
-        count = "select count(*) as n, count(distinct event_id) as ids from events"
-        assert rows(state, count) == [{"n": 500, "ids": 500}]
+        sending = ("send", "jotter", "--rate", "100", "--for", "1s", "--json", "--state", str(state.path))
+        told = json.loads(headrace(*sending, **own).stdout)
+        assert told["sent"] == told["acknowledged"] > 0
+        wait_for(lambda: landed(state.lake) >= 500 + told["sent"], "landing", LANDING)
+        count = "select protocol, count(*) as n, count(distinct event_id) as ids from events group by all order by all"
+        found = [tuple(row.values()) for row in rows(state, count)]
+        assert found == [("forward", 500, 500), ("jotter", told["sent"], told["sent"])]
         assert headrace("down", "--state", str(state.path)).returncode == 0
         assert headrace("status", "--state", str(state.path)).returncode == 3
 
