@@ -231,18 +231,6 @@ def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "from 0, said 2, found 3, different 2" in detail
 
 
-def test_the_proof_holds_after_an_erasure_and_names_it(lake: Path) -> None:
-    erase(lake, offsets=[1], ids=["d.1"], deletes="event_id = 'd.1'")
-    erase(lake, offsets=[2], ids=[], deletes="true", table=QUARANTINE)
-    proof = exactly_once(lake)
-    assert all(row["ok"] for row in proof), proof
-    assert proof[-2] == {
-        "check": "what was erased on request", "ok": True,
-        "detail": "erasure e1, day 2026-05-06, by dpo, reason ticket 5, events 1, quarantined 1",
-    }  # fmt: skip
-    assert query.run(query.QUERIES["erasures"], lake)[0]["reason"] == "ticket 5"
-
-
 def test_named_queries_answer_what_people_ask_first(lake: Path) -> None:
     later = MOMENT + timedelta(hours=1)
     make(
@@ -311,6 +299,10 @@ PROOF: dict[str, dict[str, list[Step]]] = {
             {"events": [event(4), event(6), event(9)]},
         ],
         "a gap of the running job": [claims(GAPS), {"gaps": [gap(4, 9)], "batches": [empty(9, 10, epoch=2)]}],
+        "an erasure of an event and of a reject": [
+            lambda lake: erase(lake, offsets=[1], ids=["d.1"], deletes="event_id = 'd.1'"),
+            lambda lake: erase(lake, offsets=[2], ids=[], deletes="true", table=QUARANTINE),
+        ],
         "a recreated topic": [{"gaps": [gap(4, None, rows=1, reason="recreated")], "events": [event(7)]}],
         "a recreated topic, nothing landed": [
             {"gaps": [gap(0, None, reason="recreated", partition=None, topic_id="other")]}
