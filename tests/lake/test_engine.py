@@ -129,7 +129,10 @@ def test_a_batch_that_does_not_end_does_not_keep_a_job_that_is_to_stop(monkeypat
     query.stop.assert_called_once_with()
 
 
-@pytest.mark.parametrize("number", [*sized([signal.SIGTERM], stops(), stops())], ids=lambda number: number.name)
+ENDS = sized([signal.SIGTERM], [signal.SIGTERM], [*stops()])
+
+
+@pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
 def test_it_ends_with_0_while_spark_starts(tmp_path: Path, number: signal.Signals) -> None:
     java = tmp_path / "bin" / "java"  # a JVM that never comes up, and ends as one does: with its input
     java.parent.mkdir()
