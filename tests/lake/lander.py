@@ -17,10 +17,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from headrace_cli.machine.jars import jars
 from headrace_cli.machine.java import java_home
-from headrace_common.operations.settings import KafkaSettings, environment
+from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.tables.layout import EVENTS
 from headrace_lake.tables.properties import APP_ID
 
+from tests.contract.receiver import variables as variables_of
 from tests.contract.waiting import LOOK, there
 
 TIMEOUT = 1200.0
@@ -35,10 +36,9 @@ QUICK = {
 whole heap is collected when 21 MB of classes are loaded, and again with some more: hence the 256 MB."""
 
 
-def with_spark() -> dict[str, str]:
-    """Returns the environment of a process of this Python that starts Spark."""
-    path = os.pathsep.join(sys.path)
-    return {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": path, **QUICK}
+def spark_variables() -> dict[str, str]:
+    """Returns what a process that starts Spark needs beside its own variables."""
+    return {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", **QUICK}
 
 
 class Lander:
@@ -60,22 +60,11 @@ class Lander:
         settings = {
             "jars": jars("spark"), "master": "local[2]", "trigger": 0, "delay": 0, "batch_records": 1000, **lake_settings,
         }  # fmt: skip
-        variables = {
-            **with_spark(),
-            **environment(
-                "kafka",
-                bootstrap_servers=kafka.bootstrap_servers,
-                events_topic=kafka.events_topic,
-                quarantine_topic=kafka.quarantine_topic,
-            ),
-            **environment("lake", **{name: value for name, value in settings.items() if value is not None}),
-            **environment("ops", host="127.0.0.1", port=0),
-            **environment("log", level="debug"),
-            **(variables or {}),
-        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        told = variables_of(kafka, {"lake": given, "log": {"level": "debug"}})
         self._process = subprocess.Popen(
             [*launcher, *(["--once"] if once else [])],
-            env=variables,
+            env={**told, **spark_variables(), **(variables or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,  # spark-submit writes its Python's output here
             stderr=subprocess.STDOUT,

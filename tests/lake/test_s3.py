@@ -13,12 +13,14 @@ from typing import Any
 import boto3
 import pytest
 from headrace_cli.machine.jars import jars
+from headrace_common.operations.settings import KafkaSettings
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from tests.contract.receiver import variables as variables_of
 from tests.contract.waiting import wait_for
 from tests.lake.conditional_writes import CHECKPOINT, LAKE
-from tests.lake.lander import TIMEOUT, Lander, with_spark
+from tests.lake.lander import TIMEOUT, Lander, spark_variables
 from tests.lake.runs import Runs
 from tests.lake.stream import check_landed
 
@@ -117,7 +119,7 @@ def test_of_two_jobs_that_start_at_once_one_goes_on(
 def test_a_commit_is_a_conditional_write(s3: S3, class_path: Path) -> None:
     """A second driver cannot overwrite a commit. A server that ignores the condition is found out at the start."""
     program = [sys.executable, "-m", "tests.lake.conditional_writes", str(class_path), json.dumps(s3.spark)]
-    variables = {**with_spark(), **s3.environment}
+    variables = {**variables_of(KafkaSettings()), **spark_variables(), **s3.environment}
     done = subprocess.run(program, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
