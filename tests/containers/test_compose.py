@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 from headrace_cli.ground import ROOT
 from headrace_cli.machine.ports import free_port
-from headrace_cli.wire.target import CLIENTS
+from headrace_cli.wire.sending import run
+from headrace_cli.wire.source import ShopSource
+from headrace_cli.wire.target import CLIENTS, Target
 
 from tests.containers.building import TAG, built
 from tests.contract.receiver import HOST
 from tests.contract.waiting import wait_for
-from tests.sending import send_shop
 from tests.tiers import sized
 
 PORTS = [line.partition("=")[0] for line in (ROOT / ".env").read_text().splitlines() if "_PORT=" in line]
@@ -132,7 +134,9 @@ def project() -> Iterator[Project]:
 def test_events_of_every_protocol_come_out_of_the_lake_and_down_leaves_nothing(project: Project) -> None:
     count = sized(500, 500, 20_000)
     for name in CLIENTS:
-        send_shop(name, HOST, int(project.ports[f"{name.upper()}_PORT"]), count)
+        target = Target(name, HOST, int(project.ports[f"{name.upper()}_PORT"]))
+        tally = asyncio.run(run(target, ShopSource(count, 0)))
+        assert tally.acknowledged == count, tally
     targets = [f"{name}={name}:{RECEIVERS[name]}" for name in CLIENTS]
     told = project.does("run", "--rm", "-T", "tools", "smoke", *targets)
     assert told.count("on headrace.events") == len(CLIENTS)
