@@ -35,6 +35,7 @@ from structlog.testing import CapturingLogger
 from tests.constants import constants, parted
 from tests.lake.lander import TIMEOUT, Lander
 from tests.lake.stream import Sent, check_landed, send_now
+from tests.system.cluster import admin
 
 
 class Runs:
@@ -158,12 +159,8 @@ class Runs:
         """Returns what `act` answers when it is given a client of the brokers."""
 
         async def run() -> Any:
-            client = AIOKafkaAdminClient(bootstrap_servers=self.kafka.bootstrap_servers)
-            await client.start()
-            try:
+            async with admin(self.kafka) as client:
                 return await act(client)
-            finally:
-                await client.close()
 
         return asyncio.run(run())
 

@@ -9,14 +9,13 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from aiokafka import AIOKafkaConsumer
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_segment.wire import original, today
 from headrace_segment.wire.codes import HEADER
 from headrace_segment.wire.layout import Table
 
 from tests.contract.receiver import Receiver
-from tests.contract.topic import own_topics
+from tests.contract.topic import own_topics, since
 from tests.contract.waiting import PATIENCE, until
 from tests.segment import speaking, speaking_today
 
@@ -113,12 +112,8 @@ def segment_topics(bootstrap: str) -> KafkaSettings:
 
 async def log_start(kafka: KafkaSettings) -> int:
     """How many records are gone from the log's head."""
-    consumer = AIOKafkaConsumer(kafka.segments_topic, bootstrap_servers=kafka.bootstrap_servers)
-    await consumer.start()
-    try:
-        return sum((await consumer.beginning_offsets(consumer.assignment())).values())
-    finally:
-        await consumer.stop()
+    records, _ = await since(kafka, kafka.segments_topic, {})
+    return records[0].offset
 
 
 async def serves(service: Receiver, writer: bytes, level: int) -> float:
