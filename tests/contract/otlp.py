@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import orjson
+from google.protobuf.message import Message
 from headrace_common.record.contract import Reason
-from headrace_otlp.client import JsonOtlpClient, OtlpClient
+from headrace_otlp.client import OtlpClient
+from headrace_otlp.logs import JSON
 
 from tests.contract.dialect import Dialect
+
+
+class JsonOtlpClient(OtlpClient):
+    """As OpenTelemetry's for JavaScript, in JSON."""
+
+    encoding = JSON
+
+    def broken(self, event: Mapping[str, Any]) -> bytes:
+        return self.document(event)[:-1] + b',"flags":"none"}'
+
+    def _encoded(self, value: dict[str, Any], message: Message) -> bytes:
+        return orjson.dumps(value)
 
 
 class OtlpDialect(Dialect):

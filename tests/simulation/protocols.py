@@ -31,7 +31,7 @@ from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
 from headrace_logjam.wire import PING, PONG, UNTOLD, joined, split
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
-from headrace_otlp.client import JsonOtlpClient, OtlpClient
+from headrace_otlp.client import OtlpClient
 from headrace_segment.wire import original, today
 from headrace_syslog.client import RelpClient
 from headrace_syslog.wire.relp import SYSLOG, RelpFrame
@@ -42,7 +42,7 @@ from tests.contract.forward import ForwardDialect
 from tests.contract.installed import InstalledDialect
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
-from tests.contract.otlp import OtlpDialect
+from tests.contract.otlp import JsonOtlpClient, OtlpDialect
 from tests.contract.relp import RelpDialect
 from tests.contract.segment import SegmentDialect, Writer, WriterOfToday
 from tests.simulation.libzmq import taken, wired

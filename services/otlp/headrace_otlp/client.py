@@ -1,4 +1,4 @@
-"""Clients like an exporter of OpenTelemetry: one request after the other, in protobuf or in JSON. Pure."""
+"""A client like an exporter of OpenTelemetry, in protobuf. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-import orjson
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from headrace_common.operations.errors import ProtocolError
@@ -18,7 +17,7 @@ from headrace_common.session.inflate import zstd
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 from typing_extensions import override
 
-from headrace_otlp.logs import JSON, PROTOBUF, wrapped
+from headrace_otlp.logs import PROTOBUF, wrapped
 from headrace_otlp.wire import request
 
 _ANSWER: Final = re.compile(
@@ -117,17 +116,3 @@ class OtlpClient(OrderedClient):
             return Remark(str(status))
         frame = self._under_way.popleft()
         return self._answer(frame, self._sizes[frame])
-
-
-class JsonOtlpClient(OtlpClient):
-    """The same in JSON, as OpenTelemetry's for JavaScript speaks it."""
-
-    encoding = JSON
-
-    @override
-    def broken(self, event: Mapping[str, Any]) -> bytes:
-        return self.document(event)[:-1] + b',"flags":"none"}'
-
-    @override
-    def _encoded(self, value: dict[str, Any], message: Message) -> bytes:
-        return orjson.dumps(value)

@@ -26,30 +26,21 @@ class Plain:
 
     def record(self, record: Any) -> bytes:
         """Returns a LogRecord as a JSON object: OTLP's own names, and no field that it does not have. Raises `ContentError`."""
-        made: dict[str, Any] = {}
-        if record.time_unix_nano:
-            made["timeUnixNano"] = str(record.time_unix_nano)
-        if record.observed_time_unix_nano:
-            made["observedTimeUnixNano"] = str(record.observed_time_unix_nano)
-        if record.severity_number:
-            made["severityNumber"] = record.severity_number
-        if record.severity_text:
-            made["severityText"] = record.severity_text
-        if record.HasField("body"):
-            made["body"] = self._value(record.body, 2)
-        if record.attributes:
-            made["attributes"] = self._object(record.attributes, 2)
-        if record.dropped_attributes_count:
-            made["droppedAttributesCount"] = record.dropped_attributes_count
-        if record.flags:
-            made["flags"] = record.flags
-        if record.trace_id:
-            made["traceId"] = record.trace_id.hex()
-        if record.span_id:
-            made["spanId"] = record.span_id.hex()
-        if record.event_name:
-            made["eventName"] = record.event_name
-        return orjson.dumps(made)
+        has_body = record.HasField("body")
+        made = {
+            "timeUnixNano": record.time_unix_nano and str(record.time_unix_nano),
+            "observedTimeUnixNano": record.observed_time_unix_nano and str(record.observed_time_unix_nano),
+            "severityNumber": record.severity_number,
+            "severityText": record.severity_text,
+            "body": self._value(record.body, 2) if has_body else None,
+            "attributes": record.attributes and self._object(record.attributes, 2),
+            "droppedAttributesCount": record.dropped_attributes_count,
+            "flags": record.flags,
+            "traceId": record.trace_id.hex(),
+            "spanId": record.span_id.hex(),
+            "eventName": record.event_name,
+        }
+        return orjson.dumps({name: value for name, value in made.items() if value or (name == "body" and has_body)})
 
     def resource(self, logs: Any) -> bytes:
         """Returns what ResourceLogs says of all its records, as a JSON object. Raises `ContentError`."""
@@ -57,22 +48,16 @@ class Plain:
 
     def scope(self, logs: Any) -> bytes:
         """Returns what ScopeLogs says of all its records, as a JSON object. Raises `ContentError`."""
-        scope, made = logs.scope, {}
-        if scope.name:
-            made["name"] = scope.name
-        if scope.version:
-            made["version"] = scope.version
-        return orjson.dumps(made | self._described(scope, logs.schema_url))
+        names = {"name": logs.scope.name, "version": logs.scope.version}
+        return orjson.dumps(self._described(logs.scope, logs.schema_url, **names))
 
-    def _described(self, described: Any, schema_url: str) -> dict[str, Any]:
-        made: dict[str, Any] = {}
-        if described.attributes:
-            made["attributes"] = self._object(described.attributes, 3)
-        if described.dropped_attributes_count:
-            made["droppedAttributesCount"] = described.dropped_attributes_count
-        if schema_url:
-            made["schemaUrl"] = schema_url
-        return made
+    def _described(self, described: Any, schema_url: str, **names: str) -> dict[str, Any]:
+        made = names | {
+            "attributes": described.attributes and self._object(described.attributes, 3),
+            "droppedAttributesCount": described.dropped_attributes_count,
+            "schemaUrl": schema_url,
+        }
+        return {name: value for name, value in made.items() if value}
 
     def _object(self, pairs: Sequence[Any], level: int) -> Any:
         """Returns pairs as an object. Repeated keys are repeated."""
