@@ -38,6 +38,7 @@ class MessageMaker:
         self._parameters = parameters
         self._local_is_utc = local_is_utc
         self._memory = memory
+        self._latest: tuple[Peer, JsonEvents[msgspec.Struct]] | None = None
 
     def part(self, raw: bytes, peer: Peer, received_ms: int) -> Part:
         """Returns the event of a message, or its reject if it is too large to be stored. Never raises for any bytes."""
@@ -62,7 +63,10 @@ class MessageMaker:
         return self._events(peer).envelope().reject(reason, detail, raw, unique_id())
 
     def _events(self, peer: Peer) -> JsonEvents[msgspec.Struct]:
-        return JsonEvents(self._protocol, peer, msgspec.Struct, self._event_bytes, self._depth, self._memory)
+        if self._latest is None or self._latest[0] is not peer:  # mostly it is a connection's
+            made = JsonEvents(self._protocol, peer, msgspec.Struct, self._event_bytes, self._depth, self._memory)
+            self._latest = peer, made
+        return self._latest[1]
 
 
 def _name(text: bytes) -> str:
