@@ -26,6 +26,7 @@ from headrace_cli.machine.ports import free_port
 from headrace_cli.wire.channel import channel_to
 from headrace_cli.wire.target import CLIENTS, Target
 from headrace_common.operations.settings import environment
+from headrace_common.protocol import installed
 from headrace_common.session.client import Answer
 
 from tests.contract.embedded import EmbeddedKafka
@@ -77,7 +78,7 @@ def documents(protocol: str, load: Load) -> list[bytes]:
     return [client.document(record()) for _ in range(load.events * _FRAMES)]
 
 
-async def _client(number: int, target: Target, encoded: Sequence[bytes], load: Load, waits: list[float]) -> int:
+async def one_client(number: int, target: Target, encoded: Sequence[bytes], load: Load, waits: list[float]) -> int:
     """Sends frames one after the other, each after the former's acknowledgement; returns the acknowledged events."""
     client, channel = CLIENTS[target.protocol](), await channel_to(target, 60)
     pause = load.connections * load.events / load.rate if load.rate else 0.0
@@ -104,7 +105,7 @@ async def _client(number: int, target: Target, encoded: Sequence[bytes], load: L
     return events
 
 
-async def _end_offsets(bootstrap: str, topic: str) -> int:
+async def end_offsets(bootstrap: str, topic: str) -> int:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
     await consumer.start()
     try:
@@ -121,7 +122,7 @@ def phase(protocol: str, load: Load, port: int, process: psutil.Process, bootstr
 
 
 async def _phase(target: Target, load: Load, process: psutil.Process, bootstrap: str) -> dict[str, float]:
-    encoded, before = documents(target.protocol, load), await _end_offsets(bootstrap, "headrace.events")
+    encoded, before = documents(target.protocol, load), await end_offsets(bootstrap, "headrace.events")
     waits: list[float] = []
     resident = [process.memory_info().rss]
 
@@ -132,11 +133,11 @@ async def _phase(target: Target, load: Load, process: psutil.Process, bootstrap:
 
     sampler = asyncio.create_task(sample())
     cpu, began = sum(process.cpu_times()[:2]), time.monotonic()
-    clients = (_client(number, target, encoded, load, waits) for number in range(load.connections))
+    clients = (one_client(number, target, encoded, load, waits) for number in range(load.connections))
     acknowledged = sum(await asyncio.gather(*clients))
     elapsed, cpu = time.monotonic() - began, sum(process.cpu_times()[:2]) - cpu
     sampler.cancel()
-    stored = await _end_offsets(bootstrap, "headrace.events") - before
+    stored = await end_offsets(bootstrap, "headrace.events") - before
     if stored != acknowledged:
         raise SystemExit(f"acknowledged {acknowledged:,} events, the topic grew by {stored:,}")
     cuts = statistics.quantiles(waits, n=100)
@@ -184,8 +185,8 @@ def receiver(protocol: str, bootstrap: str, folder: Path, native: str = "auto") 
     }
     if protocol == "logjam":
         settings |= environment("logjam", pull_port=0)
-    log = folder / f"{protocol}-{native}.log"
-    process = subprocess.Popen([sys.executable, "-m", f"headrace_{protocol}"], env=settings, stderr=log.open("wb"))
+    log, (module,) = folder / f"{protocol}-{native}.log", [each.module for each in installed() if each.name == protocol]
+    process = subprocess.Popen([sys.executable, "-m", module], env=settings, stderr=log.open("wb"))
     try:
         _await_ready(f"http://127.0.0.1:{ops}/readyz", log)
         yield psutil.Process(process.pid), port

@@ -18,6 +18,7 @@ SHAPES: Final = {
     "courier": ((16, 500, 0), (16, 1, 0), (16, 500, 900), (16, 500, 9_000)),
     "logjam": ((16, 1, 0), (16, 50, 0)),
     "segment": ((64, 1, 0), (8, 50, 0)),
+    "relp": ((16, 500, 0), (256, 1, 0)),
 }
 """Connections, the events of each frame, and the files that these name."""
 
