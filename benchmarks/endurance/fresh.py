@@ -63,5 +63,5 @@ def _ask(here: Stage, source: Source, together: int, seconds: float) -> tuple[li
 
 
 def _spread(values: list[float]) -> str:
-    cuts = statistics.quantiles(values, n=100)
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
     return f"{cuts[49]:.2f}, {cuts[98]:.2f}, {max(values):.2f}"
