@@ -16,13 +16,20 @@ from headrace_otlp.session import OtlpSession
 from headrace_otlp.settings import OtlpLimits, OtlpSection
 from headrace_otlp.wire import request
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from tests import driving
 from tests.driving import PEER, feed_all, parts_of, with_constants
 
 ANSWER = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r]+\r\n((?:[^\r]+\r\n)*)\r\n")
-NANOSECONDS = 1_544_712_660_300_000_000
+NANOSECONDS = 1_544_712_660_300_000_001
+HOST = "web-1"
+NAMED = ResourceLogs(
+    resource=Resource(attributes=[KeyValue(key="host.name", value=AnyValue(string_value=HOST))])
+).SerializeToString()
+"""What says of whom the records are."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ def record(text: str = "one", **more: Any) -> bytes:
     return made.SerializeToString()
 
 
-def body(*records: bytes, resource: bytes = b"", scope: bytes = b"") -> bytes:
+def body(*records: bytes, resource: bytes = NAMED, scope: bytes = b"") -> bytes:
     """A request's body in protobuf."""
     return wrapped(resource, scope, records, PROTOBUF)
 

@@ -18,7 +18,9 @@ def test_a_capture_is_stored_and_answered(path: Path) -> None:
     assert outcome.statuses == [200]
     assert not outcome.rejects
     assert {event.subject for event in outcome.events} == {"shop"}
-    assert len({event.id for event in outcome.events if event.id.startswith("d.")}) == len(outcome.events)
+    assert len({event.id for event in outcome.events}) == len(outcome.events)
+    # JavaScript's clock has milliseconds: it may say the same twice at one time.
+    assert {event.id[:2] for event in outcome.events} == {"d." if path.name.startswith("python") else "u."}
     first, second = (event.json for event in outcome.events[:2])
     assert (first["body"], first["scope"]["name"]) == ("one – ü", "cart")
     if path.name.startswith("python"):

@@ -39,6 +39,12 @@ RECORD_BYTES: Final = 256
 """Those that a log record takes beyond its own."""
 
 
+INSTANCES: Final = ("service.instance.id", "host.name", "host.id", "k8s.pod.name", "k8s.pod.uid", "container.id")
+"""Attributes of a resource that say which process or machine it is (OpenTelemetry's semantic conventions)."""
+COARSE: Final = 1_000_000
+"""Nanoseconds of the coarsest clock, JavaScript's: with it a process may say the same twice at one time."""
+
+
 class OtlpAttribute(StrEnum):
     """Keys of attributes that OTLP's records alone have, in quarantine."""
 
@@ -155,6 +161,7 @@ class _GroupEvents:
         self._notes: set[Note] = set()
         self._problem: ContentError | None = None
         self._tail = b""
+        self._is_named = False  # the same bytes from elsewhere are not its
         host = stream = ""
         try:
             host, stream = self._read()
@@ -163,6 +170,7 @@ class _GroupEvents:
         peer = frame._peer
         identity = host if host and peer.anonymous and is_name(host) else peer.identity
         self._certified = _certified(peer)
+        self._is_named = self._is_named or peer.certified
         self._envelope = Envelope(NAME, source(NAME, identity), stream if is_name(stream) else "")
 
     def _read(self) -> tuple[str, str]:
@@ -173,6 +181,7 @@ class _GroupEvents:
         about_resource, about_scope = Plain(depth), Plain(depth)
         self._tail = b'"resource":%b,"scope":%b}' % (about_resource.resource(resources), about_scope.scope(scopes))
         self._notes = about_resource.notes | about_scope.notes
+        self._is_named = any(_text(resources.resource, each) for each in INSTANCES)
         return _text(resources.resource, "host.name"), _text(resources.resource, "service.name")
 
     def part(self, index: int, raw: bytes) -> Part:
@@ -199,9 +208,10 @@ class _GroupEvents:
                 raise ContentError(Reason.OVERSIZED, f"{size} bytes as an event, LIMITS__EVENT_BYTES {most}")
         except ContentError as error:
             return self._envelope.reject(error.reason, str(error), raw, name, self._about(index))
-        if not nanoseconds:
-            return self._envelope.event(unique_id(), self._now, value, attributes)
-        return self._envelope.event(name, _rfc3339(nanoseconds), value, attributes)
+        is_fine = record.time_unix_nano % COARSE or record.observed_time_unix_nano % COARSE
+        if not (is_fine and self._is_named):  # another event may have the same bytes: in doubt a resend is a second row
+            name = unique_id()
+        return self._envelope.event(name, _rfc3339(nanoseconds) if nanoseconds else self._now, value, attributes)
 
     def _about(self, index: int) -> bytes:
         group = self._group

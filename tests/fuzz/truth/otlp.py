@@ -32,6 +32,7 @@ class Record(NamedTuple):
     time: int
     notes: frozenset[str]
     broken: bool
+    fine: bool
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -81,7 +82,8 @@ def record(s: Chance, encoding: str) -> Record:
     if encoding == JSON:
         said |= {"body": body.text, "attributes": [{"key": key, "value": value.text} for key, value in about]}
         raw = json.dumps(said | ({"flags": "none"} if broken else {})).encode()
-    return Record(raw, ",".join(plain), time or observed, frozenset(notes | ({body.note} - {""})), broken)
+    fine = bool(time % 10**6 or observed % 10**6)
+    return Record(raw, ",".join(plain), time or observed, frozenset(notes | ({body.note} - {""})), broken, fine)
 
 
 def wrap(encoding: str, host: str, records: list[Record]) -> tuple[bytes, bytes, bytes]:
@@ -131,5 +133,5 @@ def told(s: Chance) -> Told:
                 about |= {"notes": sorted(each.notes), "raw": base64(wrap(encoding, host, [each])[0])}
             time = f"{at(each.time // 10**9)}.{each.time % 10**9:09d}Z" if each.time else RECEIVED
             value = f"{{{each.plain}{tail}}}".encode()
-            found.parts.append(Part(tree(value), own if each.time else RANDOM, "-", origin, time, about))
+            found.parts.append(Part(tree(value), own if each.fine and host else RANDOM, "-", origin, time, about))
     return found
