@@ -13,7 +13,7 @@ import structlog
 from aiokafka import errors
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.fairness.budget import Budget, Growth
-from headrace_common.fairness.scheduler import Account, Scheduler
+from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.kafka import producer
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -83,7 +83,6 @@ class Heard(DeliveryListener):
     """Notes the tickets of frames that are stored whole and that are abandoned, and takes time for it."""
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.account = Account()
         self.seconds = seconds
         self.whole: list[Ticket] = []
         self.lost: list[Ticket] = []

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pytest
 from headrace_common.fairness.budget import FEW, READ, Budget, Growth
-from headrace_common.fairness.scheduler import Account
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -226,34 +225,30 @@ async def _model(steps: list[tuple[str, int, int]], process: int, connection: in
 
 @dataclass(eq=False)
 class Frame:
-    """One that has grown to `grown` bytes, of a connection that has used `cost`. `goes_on`: it was told so."""
+    """One that has grown to `grown` bytes. `goes_on`: it was told so."""
 
     grown: int
-    cost: float = 0.0
     reserved: int = 0
     abandoned: bool = False
     goes_on: bool = False
-
-    def __post_init__(self) -> None:
-        self.account = Account(self.cost)
 
     def reserves(self, growth: Growth) -> bool:
         return growth.reserve(self, lambda: setattr(self, "goes_on", True))
 
 
-def test_who_must_wait_to_grow_holds_nothing_and_nobody_passes_it_but_by_less_use() -> None:
+def test_who_must_wait_to_grow_holds_nothing_and_nobody_passes_it() -> None:
     """What fits goes on beside it, and does not take its room. It waited for ever behind frames that fitted. Frames of at most 60
     bytes, and room for 80.
     """
     growth, holds = Growth(80, 60), Frame(60)
     assert holds.reserves(growth)
-    waiting = [Frame(1, cost) for cost in (5.0, 0.1, 5.0, 0.0)]
+    waiting = [Frame(1) for _ in range(4)]
     for frame in waiting:
         assert frame.reserves(growth)
         frame.grown = 21
         assert not frame.reserves(growth)
         assert not frame.reserved
-    waiting[3].abandoned = True
+    waiting[1].abandoned = True
     served = []
     for _ in range(3):
         fits = Frame(20)
@@ -261,7 +256,7 @@ def test_who_must_wait_to_grow_holds_nothing_and_nobody_passes_it_but_by_less_us
         growth.release(holds)
         served += [holds := next(frame for frame in waiting if frame.goes_on and frame not in served)]
         growth.release(fits)
-        assert not Frame(21, 9.0).reserves(growth)
+        assert not Frame(21).reserves(growth)
         holds.grown = 60
         assert holds.reserves(growth)
-    assert served == [waiting[1], waiting[0], waiting[2]]
+    assert served == [waiting[0], waiting[2], waiting[3]]

@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 import pytest
 from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
-from headrace_common.connection.driver import READ_AHEAD, Driver
+from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, TOLD, Scheduler
@@ -276,13 +276,8 @@ TINY = b"\x93\xa1t\x01\x80"
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slice is over after one piece of work."""
-    work = Driver.work
-
-    def works(driver: Driver[Any], until: float) -> None:
-        work(driver, until)
-        driver._receiver.scheduler.until = 0.0
-
-    monkeypatch.setattr(Driver, "work", works)
+    serve = Scheduler._serve
+    monkeypatch.setattr(Scheduler, "_serve", lambda scheduler, _: serve(scheduler, 0.0))
 
 
 @pytest.mark.usefixtures("short")

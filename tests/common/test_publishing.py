@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import pytest
 from aiokafka import errors
-from headrace_common.fairness.scheduler import TIME_SLICE, TOLD, Account
+from headrace_common.fairness.scheduler import TIME_SLICE, TOLD
 from headrace_common.kafka.producer import LOST_US, POISON
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.settings import MIB
@@ -205,7 +205,6 @@ class Promises(DeliveryListener):
     """One connection: what it hears must be so."""
 
     def __init__(self, kafka: Judge) -> None:
-        self.account = Account()
         self.kafka = kafka
         self.frames: dict[Ticket, PlannedFrame] = {}
 

@@ -7,19 +7,9 @@ import itertools
 
 import pytest
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import (
-    CREDIT,
-    DEBT,
-    MOST_REST,
-    REST,
-    TIME_SLICE,
-    Account,
-    Lane,
-    Scheduler,
-    Worker,
-)
+from headrace_common.fairness.scheduler import MOST_REST, REST, TIME_SLICE, Lane, Scheduler, Worker
 from headrace_common.operations.settings import MIB
-from headrace_common.publishing.in_flight import DeliveryListener
+from headrace_common.publishing.in_flight import LOOK_PARTS, DeliveryListener
 from headrace_common.publishing.pump import Pump
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Ticket
@@ -40,14 +30,14 @@ class Client(DeliveryListener):
     """A connection that sends one frame after the other. `waits`: how long each waited."""
 
     def __init__(self, pump: Pump) -> None:
-        self.pump, self.account = pump, Account()
+        self.pump = pump
         self.waits: list[float] = []
         self.whole = asyncio.Event()
 
-    async def sends(self, *made: Made) -> None:
+    async def sends(self, *made: Made, small: bool = False) -> None:
         began = slow_loop().now
         self.whole.clear()
-        self.pump.publish(FakeFrame(made), self)
+        self.pump.publish(FakeFrame(made, small=small), self)
         await self.whole.wait()
         self.waits.append(slow_loop().now - began)
 
@@ -65,13 +55,14 @@ BOMBS: dict[str, list[Made]] = {
     "rejects": [(PART, reject(number)) for number in range(400)],
 }
 
-BOUND = CREDIT + 6 * (TIME_SLICE + 2 * PART) + KAFKA
-"""What a neighbour may wait: a credit, its own slice, and one for each way in, to Kafka and
-back. Without turns it is 12 pumps by 200 ms."""
+SLICES = {True: 6, False: 3 * 12 + 6}
+"""Slices that a neighbour may wait, by whether its frame is small: a few for its own, and the ways in, to Kafka and back; and
+else one of each that has long work. Without turns it is 24 bombs of 200 ms."""
 
 
+@pytest.mark.parametrize("small", SLICES)
 @pytest.mark.parametrize("bombs", BOMBS)
-async def test_a_neighbour_waits_a_few_slices_beside(bombs: str) -> None:
+async def test_a_neighbour_waits_a_slice_of_each_at_most_beside(bombs: str, small: bool) -> None:
     """Two dozen bombers, one bomb after the other each, and a neighbour in a partition that it shares with two of them."""
     kafka, stop = Kafka(), False
     kafka.partitions, kafka.weather.delay = 12, (KAFKA / 2, KAFKA / 2)
@@ -86,18 +77,12 @@ async def test_a_neighbour_waits_a_few_slices_beside(bombs: str) -> None:
         good = Client(stage.pumps[0])
         for number in range(50):
             await asyncio.sleep(0.010)
-            await good.sends((0.0001, event(number)))
+            await good.sends((0.0001, event(number)), small=small)
         stop = True
         await asyncio.gather(*bombers)
     assert not stage.ends
-    assert max(good.waits[2:]) <= BOUND, max(good.waits)  # the first comes with all the others' first
-
-
-def spend(scheduler: Scheduler, account: Account, seconds: float) -> None:
-    """Long work of a connection outside of its frames."""
-    scheduler._began = slow_loop().now
-    slow_loop().work(seconds)
-    scheduler.charge(account)
+    bound = SLICES[small] * (TIME_SLICE + LOOK_PARTS * PART) + KAFKA
+    assert max(good.waits[2:]) <= bound, max(good.waits)  # the first comes with all the others' first
 
 
 @pytest.fixture
@@ -111,14 +96,11 @@ class Busy(Worker):
     def __init__(self, scheduler: Scheduler, seconds: float, *, again: bool, lane: Lane = Lane.LONG) -> None:
         self.loop, self.scheduler, self.seconds = slow_loop(), scheduler, seconds
         self.again, self.lane = again, lane
-        self.account = Account()
         self.times: list[float] = []
 
     def work(self, until: float) -> None:
         self.times.append(self.loop.now)
         self.loop.work(self.seconds)
-        if self.lane is Lane.LONG:
-            self.scheduler.charge(self.account)
         if self.again:
             self.scheduler.ask(self)
 
@@ -154,22 +136,6 @@ async def test_lanes_have_slices_in_turn_however_many_wait_in_one(scheduler: Sch
     await slices(scheduler, *(each for crowd in crowds.values() for each in crowd))
     served = {lane: sum(len(each.times) for each in crowd) * crowd[0].seconds for lane, crowd in crowds.items()}
     assert max(served.values()) - min(served.values()) <= TIME_SLICE + 1e-9
-
-
-async def test_nobody_saves_up_turns_or_keeps_a_debt(scheduler: Scheduler) -> None:
-    """Nor comes first because it is new, or because Kafka has kept it waiting; a clock may charge a collector's pause."""
-    rested, busy = Account(), Account()
-    for account in (rested, busy):
-        assert scheduler.rank(account) == DEBT
-    for _ in range(100):
-        scheduler.rank(busy)
-        spend(scheduler, busy, TIME_SLICE)
-    level = scheduler.rank(busy)
-    assert level > CREDIT
-    assert 0 <= level - scheduler.rank(rested) <= CREDIT + DEBT
-    assert scheduler.rank(Account()) >= level
-    spend(scheduler, rested, 1.0)
-    assert scheduler.rank(rested) <= level + DEBT
 
 
 async def test_behind_a_slice_that_was_too_long_others_get_time(scheduler: Scheduler) -> None:

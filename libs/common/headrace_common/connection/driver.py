@@ -18,7 +18,7 @@ from headrace_common.connection.deadlines import Lifetime
 from headrace_common.connection.places import Place
 from headrace_common.connection.receiver_state import ReceiverState, Stoppable
 from headrace_common.fairness.budget import FEW, Reader
-from headrace_common.fairness.scheduler import Account, Lane, Worker
+from headrace_common.fairness.scheduler import Lane, Worker
 from headrace_common.operations.errors import DeliveryError, ProtocolError
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.session.interface import Caller, Peer, Session, Ticket
@@ -72,7 +72,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         """The status after the last input: only an input changes it."""
         # Most protocols have no questions: their sessions are not asked for them with each frame.
         self.asks = type(session).questions is not Session.questions
-        self.account = Account()
         self.arrives = receiver.scheduler.arrives
         """Says whether bytes that arrive at a time may be parsed at once, outside of a slice."""
         self.partial_bytes = self.pending = 0
@@ -87,10 +86,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         self._timer: asyncio.TimerHandle | None = None
 
     # The transport
-
-    @abstractmethod
-    def digest(self) -> None:
-        """Parses waiting input: the connection has a slice."""
 
     @abstractmethod
     def speak(self) -> None:
@@ -284,13 +279,6 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
     def lane(self) -> Lane:  # type: ignore[override]
         """Few bytes wait to be parsed, or many."""
         return Lane.SMALL if self.partial_bytes <= FEW and not self.status.busy else Lane.LONG
-
-    @override
-    def work(self, until: float) -> None:
-        scheduler = self._receiver.scheduler
-        self.digest()
-        if scheduler.lane is Lane.LONG:  # whatever `lane` says now: more bytes may have come since it asked
-            scheduler.charge(self.account)
 
     def hold(self, partial_bytes: int) -> None:
         """Counts the `partial_bytes` that session and transport hold of frames that are not handed out yet."""

@@ -97,8 +97,8 @@ class MessageConnection(Driver[MessageSession]):
                 return
 
     @override
-    def digest(self) -> None:
-        closing, until, budget = self._why is not None, self._receiver.scheduler.until, self._receiver.budget
+    def work(self, until: float) -> None:
+        closing, budget = self._why is not None, self._receiver.budget
         while self.is_behind() and (closing or budget.may_digest(self)):
             self.guard(lambda: self._parse(until))
             if self._loop.time() >= until:

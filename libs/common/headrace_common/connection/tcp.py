@@ -205,7 +205,7 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
             self.close("peer")
 
     @override
-    def digest(self) -> None:
+    def work(self, until: float) -> None:
         lost, receiver = self._lost, self._receiver
         wanted = lost or (self.life.phase <= LINGERING and self._writable)
         if wanted and self.is_behind() and (lost or receiver.budget.may_digest(self)):

@@ -21,13 +21,11 @@ frames during inflating may take the other half. No deadlock is possible:
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
-from headrace_common.fairness.scheduler import Account
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import SMALL
 
@@ -249,7 +247,6 @@ class Budget:
 class Growing(Protocol):
     """A frame, as the growth budget sees it."""
 
-    account: Account
     abandoned: bool
     grown: int
     """Bytes by which it has grown."""
@@ -260,16 +257,14 @@ class Growing(Protocol):
 
 class Growth:
     """The growth budget: room for one frame of any size, and the rest for those that fit there. One that does not gives up what
-    it has grown to, and starts over when that room is its own, until it is stored: nobody passes it but those whose connections
-    have used less CPU time.
+    it has grown to, and starts over when that room is its own, until it is stored. Those that wait for it have it in turn.
     """
 
     def __init__(self, size: int, most: int) -> None:
         """`most`: the maximum size of one frame; `size`: the budget of all frames. Both in bytes."""
         self._shared = size - most
         self._alone: Growing | None = None  # has the room for any size
-        self._waiting: list[tuple[float, int, Growing, Callable[[], None]]] = []  # by use, and a number
-        self._order = itertools.count()
+        self._waiting: deque[tuple[Growing, Callable[[], None]]] = deque()
         self.used = 0
 
     def reserve(self, frame: Growing, go_on: Callable[[], None]) -> bool:
@@ -279,7 +274,7 @@ class Growth:
         if frame is not self._alone and beside + frame.grown > self._shared:
             if self._alone is not None:
                 self.release(frame)
-                heapq.heappush(self._waiting, (frame.account.used, next(self._order), frame, go_on))
+                self._waiting.append((frame, go_on))
                 return False
             self._alone = frame
         self.used, frame.reserved = others + frame.grown, frame.grown
@@ -293,7 +288,7 @@ class Growth:
             return
         self._alone = None
         while self._alone is None and self._waiting:
-            _, _, first, go_on = heapq.heappop(self._waiting)
+            first, go_on = self._waiting.popleft()
             if not first.abandoned:
                 self._alone = first
                 go_on()

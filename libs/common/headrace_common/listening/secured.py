@@ -86,7 +86,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol, Worker):
                 self._connection.data_received(b"")  # it rests between two reads
             return
         self._left, self._at = self._left[self._at :] + data if self._left else data, 0
-        if self.entry is None and self._scheduler.arrives(self._loop.time()):
+        if not self.queued and self._scheduler.arrives(self._loop.time()):
             self.work(0.0)
         else:
             self._scheduler.ask(self)

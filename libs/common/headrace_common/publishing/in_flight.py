@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from headrace_common.fairness.scheduler import Account, Scheduler
 from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.log import Log
 from headrace_common.record.event import Part
@@ -28,9 +25,6 @@ LARGE: Final = 1 << 10
 class DeliveryListener(ABC):
     """Learns the outcome of a frame. Its methods must not block or raise."""
 
-    account: Account
-    """The CPU time that its frames have used."""
-
     @abstractmethod
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         """Learns that the first `stored` parts of the frame are durable. `whole`: these are all; no further call follows."""
@@ -44,7 +38,7 @@ class InFlightFrame:
     """A frame on its way to Kafka. Times are those of the event loop, in seconds."""
 
     __slots__ = (
-        "abandoned", "account", "built", "deadline", "exhausted", "frame", "grown", "listener", "made", "received_ms",
+        "abandoned", "built", "deadline", "exhausted", "frame", "grown", "listener", "made", "received_ms",
         "reserved", "runs", "small", "submitted", "ticket", "waits",
     )  # fmt: skip
 
@@ -52,7 +46,7 @@ class InFlightFrame:
         """`deadline`: when the frame is abandoned; `NO_DEADLINE`: never."""
         self.frame = frame  # until all of its parts are made: see `finish`
         self.ticket = frame.ticket
-        self.listener, self.account = listener, listener.account
+        self.listener = listener
         self.submitted = submitted
         self.received_ms = frame.received_ms  # the time of its records
         self.deadline = deadline
@@ -112,48 +106,37 @@ class InFlightFrame:
 
 class FrameQueue:
     """The frames that wait for a partition, those of each connection in order: the first is in the line of its lane, the others
-    behind it. So one small frame of each connection is taken at a time.
+    behind it. So one frame of each connection is taken at a time, in turn.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._behind: dict[Account, deque[InFlightFrame]] = {}
-        self._numbers = itertools.count()
+    def __init__(self) -> None:
+        self._behind: dict[DeliveryListener, deque[InFlightFrame]] = {}
         self.small: deque[InFlightFrame] = deque()
-        self.long: list[tuple[float, int, InFlightFrame]] = []  # a heap, by what their connections have used
+        self.long: deque[InFlightFrame] = deque()
 
     def __bool__(self) -> bool:
         return bool(self.small or self.long)
 
     def add(self, frame: InFlightFrame) -> None:
         """Queues a frame after the other frames of its connection."""
-        behind = self._behind.get(frame.account)
+        behind = self._behind.get(frame.listener)
         if behind is None:
-            self._behind[frame.account] = deque()
+            self._behind[frame.listener] = deque()
             self.put(frame)
         else:
             behind.append(frame)
 
-    def put(self, frame: InFlightFrame, *, back: bool = False) -> None:
-        """Queues a frame that is the first of its connection. A small one that comes `back` is the next."""
-        if not frame.small:
-            heapq.heappush(self.long, (self._scheduler.rank(frame.account), next(self._numbers), frame))
-        elif back:
-            self.small.appendleft(frame)
-        else:
-            self.small.append(frame)
-
-    def take_long(self) -> InFlightFrame:
-        """Removes and returns the frame that is no small one whose connection has used the least CPU time."""
-        return heapq.heappop(self.long)[-1]
+    def put(self, frame: InFlightFrame) -> None:
+        """Queues a frame that is the first of its connection."""
+        (self.small if frame.small else self.long).append(frame)
 
     def done(self, frame: InFlightFrame) -> None:
         """Queues the next frame of a connection whose first one has left its line for good."""
-        behind = self._behind[frame.account]
+        behind = self._behind[frame.listener]
         if behind:
             self.put(behind.popleft())
         else:
-            del self._behind[frame.account]
+            del self._behind[frame.listener]
 
     def drop_abandoned(self) -> None:
         """Removes the frames that were abandoned, which would else be held until their turn comes."""
@@ -161,7 +144,9 @@ class FrameQueue:
             living = [frame for frame in behind if not frame.abandoned]
             behind.clear()
             behind.extend(living)
-        first, self.small, self.long = [*self.small, *(entry[-1] for entry in self.long)], deque(), []
+        first = [*self.small, *self.long]
+        self.small.clear()
+        self.long.clear()
         for frame in first:
             if frame.abandoned:
                 self.done(frame)

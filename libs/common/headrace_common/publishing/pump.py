@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -17,7 +17,7 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.fairness.budget import Growth
-from headrace_common.fairness.scheduler import TOLD, Account, Lane, Scheduler, Worker
+from headrace_common.fairness.scheduler import TOLD, Lane, Scheduler, Worker
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
@@ -65,7 +65,7 @@ class Pump:
         self._metrics = metrics
         self._log = log
         self._clock = asyncio.get_running_loop().time
-        self._queue = FrameQueue(scheduler)
+        self._queue = FrameQueue()
         self._small, self._long = _Making(self, Lane.SMALL), _Making(self, Lane.LONG)
         self._failure: Exception | None = None  # a bug in a slice
         self._cycle: Cycle | None = None  # that collects records
@@ -116,48 +116,36 @@ class Pump:
         """Asks for slices to make records of frames that wait, while a cycle collects them."""
         if self._cycle is None or self._cycle.full:
             return
-        if self._small.entry is None and self._queue.small:
+        if self._queue.small:
             self._scheduler.ask(self._small)
         if self._queue.long:
-            self._long.account = self._queue.long[0][-1].account
             self._scheduler.ask(self._long)
 
     def make(self, lane: Lane, until: float) -> None:
-        """Moves records into the cycle, for a slice: of small frames one of each connection in turn, else parts of one frame. A
-        bug ends the pump's run: slices run outside of its task.
+        """Moves records of the frames of a lane into the cycle, for a slice. A bug ends the pump's run: slices run outside of its
+        task.
         """
         if (cycle := self._cycle) is not None and not cycle.full:
             try:
-                if lane is Lane.SMALL:
-                    self._make_small(self._queue, cycle, until)
-                elif self._queue.long:
-                    self._make_long(self._queue, cycle, until)
+                self._make(self._queue.small if lane is Lane.SMALL else self._queue.long, cycle, until)
             except Exception as error:
                 self._failure = error
         self._made()
 
-    def _make_small(self, queue: FrameQueue, cycle: Cycle, until: float) -> None:
-        small, clock, may_grow, log = queue.small, self._clock, self._may_grow, self._log
-        while small and not cycle.full:
-            frame = small.popleft()
-            if frame.make(until, clock, may_grow, log) and cycle.add_some(frame):
+    def _make(self, line: deque[InFlightFrame], cycle: Cycle, until: float) -> None:
+        """Makes records of one frame after the other. A long one that is not whole when the slice ends lets others go first."""
+        queue, clock, may_grow, log = self._queue, self._clock, self._may_grow, self._log
+        ends = False
+        while line and not ends:
+            frame = line.popleft()
+            whole = frame.make(until, clock, may_grow, log) and cycle.add_some(frame)
+            ends = cycle.full or clock() >= until
+            if whole:
                 queue.done(frame)
+            elif frame.small or (line is queue.long and not ends and not frame.waits):
+                line.appendleft(frame)
             elif not frame.waits:
-                queue.put(frame, back=True)
-            if clock() >= until:
-                break
-
-    def _make_long(self, queue: FrameQueue, cycle: Cycle, until: float) -> None:
-        frame, whole = queue.take_long(), False
-        while not whole and frame.make(until, self._clock, self._may_grow, self._log):
-            whole = cycle.add_some(frame)
-            if cycle.full or self._clock() >= until:
-                break
-        self._scheduler.charge(frame.account)
-        if whole:
-            queue.done(frame)
-        elif not frame.waits:
-            queue.put(frame)
+                queue.put(frame)
 
     def _made(self) -> None:
         """Lets the cycle leave, or collect more."""
@@ -312,7 +300,6 @@ class _Making(Worker):
     def __init__(self, pump: Pump, lane: Lane) -> None:
         self._pump = pump
         self.lane = lane
-        self.account = Account()
 
     @override
     def work(self, until: float) -> None:
