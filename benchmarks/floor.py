@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 from aiokafka.record.util import calc_crc32c
-from headrace_common.kafka.record_batch import _compressed
+from headrace_common.kafka.record_batch import compressed
 from headrace_common.record.event import Envelope, rfc3339_ms
 
 from benchmarks.load import Load, documents
@@ -81,12 +81,12 @@ def main() -> None:
     ]
     take("copying the records' bytes", bytearray, plain)
     take("CRC-32C of the records", calc_crc32c, plain)
-    take("zstd of the records, as the publisher does it", _compressed, plain)
+    take("zstd of the records, as the publisher does it", compressed, plain)
     take("MessagePack to objects (msgspec)", lambda frame: decode(head + frame), packed)
     take("objects to JSON (orjson)", lambda frame: [orjson.dumps(record) for record in frame], records)
     take("SHA-256 of each value", lambda frame: [sha256(value).digest() for value in frame], values)
     kernel("receiving the frames by TCP", packed[0], sends=False)
-    kernel("sending the compressed batches by TCP", _compressed(plain[0]), sends=True)
+    kernel("sending the compressed batches by TCP", compressed(plain[0]), sends=True)
 
 
 if __name__ == "__main__":

@@ -29,21 +29,15 @@ ZSTD: Final = 4
 
 UNLIMITED: Final = 1 << 30
 
-SMALL_BATCH: Final = 32 << 10
-"""Batches of up to this many bytes have a compressor with small tables: more of them stays in the CPU cache until the next."""
-
 _Zstd = zstd.CompressionParameter
-_LEVEL: Final[dict[int, int]] = {_Zstd.compression_level: 2}
-"""Level 3 takes a fifth more time, for events of 2 KB two fifths, and makes a batch one hundredth smaller, or not at all."""
 
-# Kept, because making one takes as long as compressing two to ten events.
-_small: Final = zstd.ZstdCompressor(options={**_LEVEL, _Zstd.window_log: 15, _Zstd.hash_log: 13, _Zstd.chain_log: 13})
-
-# Window and tables stay in the CPU cache: a fifth less time than with the level's own, and a batch of up to one fortieth more
-# bytes, mostly fewer. The level's strategy is another for 128 to 256 KiB, which takes a quarter more time for no fewer bytes.
-_large: Final = zstd.ZstdCompressor(
+# Level 3 takes a fifth more time, for events of 2 KB two fifths, and makes a batch one hundredth smaller, or not at all. Window
+# and tables stay in the CPU cache: a fifth less time than with the level's own, and a batch of up to one fortieth more bytes,
+# mostly fewer. The level's strategy is another for 128 to 256 KiB, which takes a quarter more time for no fewer bytes. Kept,
+# because making one takes as long as compressing two to ten events.
+_compressor: Final = zstd.ZstdCompressor(
     options={
-        **_LEVEL,
+        _Zstd.compression_level: 2,
         _Zstd.window_log: 18,
         _Zstd.hash_log: 15,
         _Zstd.min_match: 5,
@@ -52,8 +46,9 @@ _large: Final = zstd.ZstdCompressor(
 )
 
 
-def _compressed(plain: bytes) -> bytes:
-    return (_small if len(plain) <= SMALL_BATCH else _large).compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+def compressed(plain: bytes) -> bytes:
+    """Returns records as a frame of zstd."""
+    return _compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
 
 
 _OFFSETS: Final = tuple(varint(number) + KEYLESS for number in range(8192))
@@ -125,7 +120,7 @@ class BatchBuilder:
         """Compresses the records, unless that would not make them smaller. Takes about 3 ns per byte."""
         if self._body is None:
             plain, self._pieces = b"".join(self._pieces), []
-            packed = _compressed(plain)
+            packed = compressed(plain)
             self._body, self._attributes = (packed, ZSTD) if len(packed) < len(plain) else (plain, 0)
 
     def events(self) -> list[bytes]:
