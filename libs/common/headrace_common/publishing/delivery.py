@@ -30,8 +30,8 @@ class Delivery:
     """Stores batches. Times are those of the event loop."""
 
     def __init__(self, producer: Producer, topics: Topics, metrics: ReceiverMetrics) -> None:
-        self._producer = producer
-        self._topics = topics
+        self.producer = producer
+        self.topics = topics
         self._metrics = metrics
 
     async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
@@ -50,7 +50,7 @@ class Delivery:
                     continue
                 if part is batch and self._fits(batch):
                     with contextlib.suppress(Exception):
-                        await self._topics.refresh()  # max.message.bytes may have changed
+                        await self.topics.refresh()  # max.message.bytes may have changed
                 if len(part) > 1:
                     parts += reversed([*part.halves()])
                     continue
@@ -65,7 +65,7 @@ class Delivery:
         return refused
 
     def _fits(self, batch: Batch) -> bool:
-        return batch.sealed().size() <= self._topics.named(batch.topic).max_message_bytes
+        return batch.sealed().size() <= self.topics.named(batch.topic).max_message_bytes
 
     def _mark(self, batch: Batch) -> None:
         """Marks the records of a batch that Kafka may have stored already."""
@@ -76,7 +76,7 @@ class Delivery:
         if not self._fits(batch):
             return False
         try:
-            await self._producer.store(TopicPartition(batch.topic, batch.partition), batch.sealed(), deadline)
+            await self.producer.store(TopicPartition(batch.topic, batch.partition), batch.sealed(), deadline)
         except DeliveryError as error:
             if error.in_doubt:  # what is sent again has another identity
                 self._mark(batch)

@@ -92,15 +92,7 @@ class Publisher:
         await self._first_answer()
         for partition in range(self._topics.events.partitions):
             pump = Pump(
-                partition,
-                self._settings,
-                self._topics,
-                self._producer,
-                self._delivery,
-                self._scheduler,
-                self._growth,
-                self._metrics,
-                self._log,
+                partition, self._settings, self._delivery, self._scheduler, self._growth, self._metrics, self._log
             )
             self._pumps.append(pump)
             self._running.append(self._tasks.start(pump.run(), f"pump {partition}"))

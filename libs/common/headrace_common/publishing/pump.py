@@ -18,7 +18,6 @@ from typing_extensions import override
 
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import TOLD, Lane, Scheduler, Worker
-from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -27,7 +26,6 @@ from headrace_common.publishing.batch import Batch, Cycle
 from headrace_common.publishing.delivery import OVERDUE, Delivery
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, InFlightFrame
 from headrace_common.publishing.rejects import batches, refusal
-from headrace_common.publishing.topics import Topics
 from headrace_common.session.interface import Frame
 
 RETRY_PAUSE: Final = 0.1
@@ -46,8 +44,6 @@ class Pump:
         self,
         partition: int,
         settings: KafkaSettings,
-        topics: Topics,
-        producer: Producer,
         delivery: Delivery,
         scheduler: Scheduler,
         growth: Growth,
@@ -57,8 +53,7 @@ class Pump:
         self.where = TopicPartition(settings.events_topic, partition)
         self._ack_deadline = settings.ack_deadline
         self._batch_bytes = settings.batch_bytes
-        self._topics = topics
-        self._producer = producer
+        self._topics = delivery.topics
         self._delivery = delivery
         self._scheduler = scheduler
         self._growth = growth
@@ -164,7 +159,7 @@ class Pump:
 
     def _may_leave(self) -> bool:
         """Returns whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
-        if self._turn is None and (turn := self._producer.turn(self.where)) is not None:
+        if self._turn is None and (turn := self._delivery.producer.turn(self.where)) is not None:
             self._turn = turn
             turn.add_done_callback(lambda _: self._changed.set())
         return self._turn is None or self._turn.done()
