@@ -38,6 +38,6 @@ class RelpSettings(ServiceSettings):
 
 
 class SyslogSettings(ServiceSettings):
-    """All settings of ``python -m headrace_syslog.plain``."""
+    """All settings of ``python -m headrace_syslog.syslog``."""
 
     syslog: SyslogSection = SyslogSection()

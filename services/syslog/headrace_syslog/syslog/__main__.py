@@ -1,4 +1,4 @@
-"""``python -m headrace_syslog.plain``: the receiver of syslog over TCP and UDP."""
+"""``python -m headrace_syslog.syslog``: the receiver of syslog over TCP and UDP."""
 
 from __future__ import annotations
 
