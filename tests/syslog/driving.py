@@ -15,20 +15,13 @@ from headrace_common.session.memory import Memory
 from headrace_syslog.events import MessageMaker
 from headrace_syslog.session.plain import StreamSession
 from headrace_syslog.session.relp import RelpSession
-from headrace_syslog.settings import SyslogSection
 from headrace_syslog.wire.relp import RelpDecoder, RelpFrame
 
 from tests import driving
-from tests.driving import NOW_MS, PEER, Seen, feed_all, parts_of, seen, the_same_every_way, with_constants
+from tests.driving import NOW_MS, PEER, Seen, feed_all, parts_of, seen, the_same_every_way
 
 VECTORS = Path(__file__).parent / "vectors"
 OPEN = RelpFrame(1, b"open", b"relp_version=0\ncommands=syslog").encode()
-
-
-def section(limits: dict[str, Any]) -> SyslogSection:
-    """With what is named in `limits` of its own; takes that out."""
-    own = {"local_is_utc": limits.pop("local_is_utc")} if "local_is_utc" in limits else {}
-    return with_constants(SyslogSection, limits)(**own)
 
 
 @dataclass
@@ -44,8 +37,7 @@ class Outcome(driving.Outcome):
 
 def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
     """Feeds `pieces`; each batch is stored at once. `end`: then the peer ends, if nothing was wrong."""
-    own = section(limits)
-    driven, outcome, replies = RelpSession(peer, LimitSettings(**limits), own), Outcome(), RelpDecoder(1 << 20)
+    driven, outcome, replies = RelpSession(peer, LimitSettings(**limits)), Outcome(), RelpDecoder(1 << 20)
 
     def serve() -> None:
         for frame in driven.frames():
@@ -63,8 +55,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
 
 def stream(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
     """The same without RELP."""
-    own = section(limits)
-    driven, outcome = StreamSession(peer, LimitSettings(**limits), own), Outcome()
+    driven, outcome = StreamSession(peer, LimitSettings(**limits)), Outcome()
 
     def serve() -> None:
         for frame in driven.frames():
@@ -91,8 +82,7 @@ def relayed(*messages: bytes, first: int = 2) -> bytes:
 
 def made(message: bytes, *, now_ms: int = NOW_MS, **limits: Any) -> Seen | Reject:
     """What becomes of a message."""
-    own = section(limits)
-    maker = MessageMaker("relp", LimitSettings(**limits), Memory(), **own.reading)
+    maker = MessageMaker("relp", LimitSettings(**limits), Memory())
     part: Event | Reject = maker.part(message, PEER, now_ms)
     return part if isinstance(part, Reject) else seen(part)
 

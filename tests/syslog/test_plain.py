@@ -14,7 +14,6 @@ from headrace_cli.verbs.explain import explain
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Message
 from headrace_syslog.session.plain import DatagramSession
-from headrace_syslog.settings import SyslogSection
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver
@@ -38,7 +37,7 @@ def test_what_a_client_sent_over_tcp_is_understood(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(VECTORS.glob("udp_*.bin")), ids=lambda path: path.stem)
 def test_what_a_client_sent_over_udp_is_understood(path: Path) -> None:
-    session = DatagramSession(LimitSettings(), SyslogSection())
+    session = DatagramSession(LimitSettings())
     session.receive(Message((path.read_bytes(),), address="192.0.2.9"), NOW_MS)
     ((part,),) = map(parts_of, session.frames())
     assert isinstance(part, Seen)
@@ -94,7 +93,7 @@ def test_the_largest_message_is_taken(data: bytes) -> None:
 
 
 def test_equal_datagrams_are_two_events_of_their_senders() -> None:
-    session = DatagramSession(LimitSettings(), SyslogSection())
+    session = DatagramSession(LimitSettings())
     for address in ("192.0.2.9", "2001:db8::1"):
         session.receive(Message((b"<13>m",), address=address), NOW_MS)
     (parts,) = map(parts_of, session.frames())

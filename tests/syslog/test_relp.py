@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from headrace_common.operations.settings import LimitSettings
 from headrace_syslog.session.relp import RelpSession
-from headrace_syslog.settings import SyslogSection
 from headrace_syslog.wire.relp import RelpFrame, answer
 
 from tests.driving import NOW_MS, PEER
@@ -17,7 +16,7 @@ def recorded(name: str) -> bytes:
 
 
 def session() -> RelpSession:
-    driven = RelpSession(PEER, LimitSettings(), SyslogSection())
+    driven = RelpSession(PEER, LimitSettings())
     driven.receive(OPEN, NOW_MS)
     assert driven.outgoing().startswith(b"1 rsp ")
     return driven

@@ -35,9 +35,7 @@ def session_of(protocol: str) -> Any:
     given: Any = load(settings_class(protocol))
     made = resolve_name(_CLASSES[protocol])
     peer, limits = Peer("127.0.0.1", 0, "client"), given.limits
-    if protocol == "courier":
-        return made(peer, limits)
-    return made(peer, limits, getattr(given, protocol))
+    return made(peer, limits, *([getattr(given, protocol)] if hasattr(given, protocol) else []))
 
 
 def heard(session: Any, data: bytes, now_ms: int) -> Iterator[tuple[str, Any]]:

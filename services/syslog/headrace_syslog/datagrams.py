@@ -18,12 +18,13 @@ from headrace_common.receiver import (
     Peer,
     Reply,
     Runtime,
+    ServiceSettings,
 )
 from typing_extensions import override
 
 from headrace_syslog.metrics import SyslogMetrics
 from headrace_syslog.session.plain import DatagramSession
-from headrace_syslog.settings import SYSLOG_PORT, SyslogSettings
+from headrace_syslog.settings import SYSLOG_PORT
 
 LARGEST: Final = 65_535
 """Bytes of a datagram."""
@@ -45,7 +46,7 @@ class DatagramListener(Endpoint, MessageSocket):
 
     name = "udp"
 
-    def __init__(self, runtime: Runtime[SyslogSettings], session: DatagramSession) -> None:
+    def __init__(self, runtime: Runtime[ServiceSettings], session: DatagramSession) -> None:
         self._runtime = runtime
         self._session = session
         self._dropped = SyslogMetrics(runtime.metrics).dropped

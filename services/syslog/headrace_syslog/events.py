@@ -28,15 +28,11 @@ LENGTH: Final = struct.Struct(">I")
 class MessageMaker:
     """Makes the events of one protocol."""
 
-    def __init__(
-        self, protocol: str, limits: LimitSettings, memory: Memory, *, parameters: int, local_is_utc: bool
-    ) -> None:
-        """`memory`: keeps envelopes, for all connections. The last two are of `message.parse` and `message.time_of`."""
+    def __init__(self, protocol: str, limits: LimitSettings, memory: Memory) -> None:
+        """`memory`: keeps envelopes, for all connections."""
         self._protocol = protocol
         self._event_bytes = limits.event_bytes
         self._depth = limits.depth
-        self._parameters = parameters
-        self._local_is_utc = local_is_utc
         self._memory = memory
         self._latest: tuple[Peer, JsonEvents[msgspec.Struct]] | None = None
 
@@ -45,14 +41,14 @@ class MessageMaker:
         most = self._event_bytes
         if len(raw) > most:
             return self.reject(Reason.OVERSIZED, f"{len(raw)} bytes, LIMITS__EVENT_BYTES {most}", raw, peer)
-        message = parse(raw, self._parameters)
+        message = parse(raw)
         body, whole = body_of(message)
         held = len(body) if whole else with_raw(body, raw)
         if held > most:
             return self.reject(Reason.OVERSIZED, f"{held} bytes as JSON, LIMITS__EVENT_BYTES {most}", raw, peer)
         envelope = self._events(peer).envelope(_name(message.hostname), _name(message.app_name))
         name = deterministic_id(self._protocol, raw) if message.numbered else unique_id()
-        time = time_of(message, received_ms, local_is_utc=self._local_is_utc)
+        time = time_of(message)
         about = None if time else RECEIVED
         if not whole:
             about = object_of(([about[1:-1]] if about else []) + noted((Note.INVALID_UTF8,), raw))

@@ -15,7 +15,6 @@ from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_syslog.events import MessageMaker, MessagesFrame, Received
-from headrace_syslog.settings import SyslogSection
 from headrace_syslog.wire.plain import SyslogDecoder
 
 PROTOCOL: Final = "syslog"
@@ -24,8 +23,8 @@ PROTOCOL: Final = "syslog"
 class _Gathered:
     """Messages that came together, until they are handed out."""
 
-    def __init__(self, limits: LimitSettings, section: SyslogSection, memory: Memory | None) -> None:
-        self._maker = MessageMaker(PROTOCOL, limits, memory or Memory(), **section.reading)
+    def __init__(self, limits: LimitSettings, memory: Memory | None) -> None:
+        self._maker = MessageMaker(PROTOCOL, limits, memory or Memory())
         self._tickets = count()
         self.messages: list[Received] = []
         self.now_ms = 0
@@ -39,9 +38,9 @@ class _Gathered:
 class StreamSession(ByteSession):
     """One connection. `memory`: that of the service; without it, the session has its own."""
 
-    def __init__(self, peer: Peer, limits: LimitSettings, section: SyslogSection, memory: Memory | None = None) -> None:
+    def __init__(self, peer: Peer, limits: LimitSettings, memory: Memory | None = None) -> None:
         self._decoder: SyslogDecoder = SyslogDecoder(limits.frame_bytes)
-        self._gathered = _Gathered(limits, section, memory)
+        self._gathered = _Gathered(limits, memory)
         self._peer = peer
 
     @override
@@ -68,8 +67,8 @@ class StreamSession(ByteSession):
 class DatagramSession(MessageSession):
     """All senders of datagrams; each is a message."""
 
-    def __init__(self, limits: LimitSettings, section: SyslogSection, memory: Memory | None = None) -> None:
-        self._gathered = _Gathered(limits, section, memory)
+    def __init__(self, limits: LimitSettings, memory: Memory | None = None) -> None:
+        self._gathered = _Gathered(limits, memory)
 
     @override
     def receive(self, message: Message, now_ms: int) -> None:

@@ -29,7 +29,6 @@ from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_syslog.events import MessageMaker, MessagesFrame, Received
-from headrace_syslog.settings import SyslogSection
 from headrace_syslog.wire.relp import CLOSE, GOODBYE, HINT, OPEN, SYSLOG, RelpDecoder, RelpFrame, answer
 
 PROTOCOL: Final = "relp"
@@ -66,10 +65,10 @@ class _Batch:
 class RelpSession(ByteSession):
     """Messages in, answers out."""
 
-    def __init__(self, peer: Peer, limits: LimitSettings, section: SyslogSection, memory: Memory | None = None) -> None:
+    def __init__(self, peer: Peer, limits: LimitSettings, memory: Memory | None = None) -> None:
         """`memory`: that of the service; without it, the session has its own."""
         self._decoder: RelpDecoder = RelpDecoder(limits.frame_bytes)
-        self._maker = MessageMaker(PROTOCOL, limits, memory or Memory(), **section.reading)
+        self._maker = MessageMaker(PROTOCOL, limits, memory or Memory())
         self._peer = peer
         self._phase = _Phase.NEW
         self._ready: deque[_Batch] = deque()

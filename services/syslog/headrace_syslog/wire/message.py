@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
-from headrace_common.record.event import rfc3339
 from headrace_common.record.json_object import utc
 
 NO_PRIORITY: Final = 13
@@ -21,6 +19,9 @@ HIGHEST: Final = 191
 
 BOM: Final = b"\xef\xbb\xbf"
 """It says that the text is UTF-8 (RFC 5424, 6.4), and is no part of it."""
+
+PARAMETERS: Final = 1_000
+"""Maximum parameters and elements of structured data that are read. A message with more goes on as text."""
 
 Values = dict[bytes, list[bytes]]
 """The parameters of an element, by name, which may be repeated (RFC 5424, 6.3.3)."""
@@ -38,7 +39,6 @@ _TIME: Final = re.compile(
 )
 _HOST: Final = re.compile(rb"([\w.:/-]{1,255}) ")
 _TAG: Final = re.compile(rb"([^\s:\[\]]{1,255})(?:\[([^\s\[\]]{0,255})\])?:(?: |$)")
-_LOCAL: Final = re.compile(r"([A-Z][a-z]{2}) +(\d+) (?:(\d{4}) )?(\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
 
 
 @dataclass(slots=True)
@@ -63,15 +63,15 @@ class SyslogMessage:
         return bool(self.timestamp and is_one) and b"sequenceId" in self.structured.get(b"meta", {})
 
 
-def parse(raw: bytes, parameters: int) -> SyslogMessage:
-    """Parses any bytes. `parameters`: maximum parameters of structured data; with more, all of it is text."""
+def parse(raw: bytes) -> SyslogMessage:
+    """Parses any bytes."""
     found = _PRIORITY.match(raw)
     if found is None or int(found[1]) > HIGHEST:
         return _old(raw, 0, NO_PRIORITY)
     at, priority = found.end(), int(found[1])
     header = _HEADER.match(raw, at)
     if header is not None:
-        data = _structured(raw, header.end(), parameters)
+        data = _structured(raw, header.end())
         if data is not None:
             structured, end = data
             made = SyslogMessage(priority, _text(raw[end + 1 :].removeprefix(BOM)), structured=structured)
@@ -81,9 +81,10 @@ def parse(raw: bytes, parameters: int) -> SyslogMessage:
     return _old(raw, at, priority)
 
 
-def _structured(raw: bytes, at: int, parameters: int) -> tuple[dict[bytes, Values], int] | None:
+def _structured(raw: bytes, at: int) -> tuple[dict[bytes, Values], int] | None:
     """Returns the elements that begin at `at`, and where they end. None: they are none, or too many, or one is there twice."""
     elements: dict[bytes, Values] = {}
+    parameters = PARAMETERS
     if raw.startswith(b"-", at):
         return ({}, at + 1) if raw[at + 1 : at + 2] in (b"", b" ") else None
     while (element := _ELEMENT.match(raw, at)) is not None:
@@ -119,28 +120,6 @@ def _text(text: bytes) -> bytes:
     return text.removesuffix(b"\n")
 
 
-def time_of(message: SyslogMessage, received_ms: int, *, local_is_utc: bool) -> bytes | None:
-    """Returns the message's time by RFC 3339 in UTC. None: it has none, or its zone is not known.
-
-    `local_is_utc`: a time without a zone is UTC. One without a year has the year that puts it nearest to the time of receipt.
-    """
-    text = message.timestamp.decode("ascii", "replace").replace(",", ".")
-    if (found := utc(text)) is not None or not local_is_utc:
-        return found
-    local = _LOCAL.fullmatch(text)
-    if local is None or local[1].encode() not in _MONTHS:
-        return utc(f"{text}Z")
-    month, received = _MONTHS.index(local[1].encode()) + 1, datetime.fromtimestamp(received_ms / 1000, UTC)
-    years = [int(local[3])] if local[3] else [received.year + each for each in (-1, 0, 1)]
-    times = []
-    day, hour, minute, second = (int(local[each]) for each in (2, 4, 5, 6))
-    for year in years:
-        try:
-            times.append(datetime(year, month, day, hour, minute, second, tzinfo=UTC))
-        except ValueError:
-            continue  # 29 February, mostly
-    if not times:
-        return None
-    nearest = min(times, key=lambda each: abs(each - received))
-    fraction = local[7]
-    return rfc3339(int(nearest.timestamp()), int(fraction) if fraction else None, len(fraction or ""))
+def time_of(message: SyslogMessage) -> bytes | None:
+    """Returns the message's time by RFC 3339 in UTC. None: it has none, or its zone is not known."""
+    return utc(message.timestamp.decode("ascii", "replace").replace(",", "."))
