@@ -39,7 +39,7 @@ SECONDS: Final = 60.0
 """Of tests that a mutant gets, the shortest ones."""
 MUTE: Final = (
     "cli/test_launcher.py", "common/test_decisions.py", "common/test_native.py", "containers", "gate", "helm", "release",
-    "simulation/test_mutants.py", "test_developer_files.py", "test_docs.py", "test_house.py",
+    "simulation/test_mutants.py", "test_docs.py", "test_house.py",
 )  # fmt: skip
 """Tests that run none of the sources, read them as text, or mutate them themselves."""
 
