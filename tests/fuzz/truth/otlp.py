@@ -6,6 +6,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +15,11 @@ from tests.fuzz.truth import ADDRESS, RANDOM, RECEIVED, Part, Told, at, base64, 
 
 PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
-PACKED: Final[Mapping[str, Callable[[bytes], bytes]]] = {"": bytes, "gzip": gzip.compress, "deflate": zlib.compress}
+PACKED: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "": bytes,
+    "gzip": partial(gzip.compress, mtime=0),
+    "deflate": zlib.compress,
+}
 
 
 class Value(NamedTuple):
