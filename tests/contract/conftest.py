@@ -15,7 +15,7 @@ from tests.contract.forward import ForwardDialect, PythonForwardDialect
 from tests.contract.installed import without_adapter
 from tests.contract.logjam import LogjamDialect
 from tests.contract.lumberjack import LumberjackDialect
-from tests.contract.otlp import JsonOtlpDialect, OtlpDialect
+from tests.contract.otlp import OtlpDialect
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.relp import RelpDialect
 from tests.contract.segment import SegmentDialect, TodayDialect
@@ -30,7 +30,6 @@ ADAPTERS: tuple[Dialect, ...] = (
     SegmentDialect(),
     TodayDialect(),
     OtlpDialect(),
-    JsonOtlpDialect(),
     RelpDialect(),
 )
 

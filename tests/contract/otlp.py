@@ -37,10 +37,3 @@ class OtlpDialect(Dialect):
 
     def value(self, stored: dict[str, Any]) -> dict[str, Any]:
         return stored["body"]
-
-
-class JsonOtlpDialect(OtlpDialect):
-    """The same in JSON."""
-
-    variant = "json"
-    client = JsonOtlpClient

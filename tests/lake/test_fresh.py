@@ -277,7 +277,7 @@ def test_nothing_acknowledged_is_missing_while_the_job_lands(runs: Runs) -> None
     job = Running(runs)
     looks = 0
     try:
-        for mark in range(sized(3, 6, 40)):
+        for mark in range(sized(3, 3, 40)):
             runs.send(4000, f"{mark:x}", resend_every=97)
             for _ in range(3):
                 landed, added, why = look(runs.lake, runs.kafka)
