@@ -91,7 +91,7 @@ class Talk:
 
     async def greet(self) -> None:
         await self._end.send(self._messages.encode(today.Hello(today.NEWEST, today.OLDEST)))
-        while not [*self._parser.receive(await reads(self._end))]:
+        while not [*self._parser.receive_all(await reads(self._end))]:
             pass
 
     async def ask(self, *requests: Any) -> Any:
@@ -104,7 +104,7 @@ class Talk:
                 data, version = await self._end.read()
                 if not data:
                     raise ConnectionResetError
-                for answer in self._parser.receive(data):
+                for answer in self._parser.receive_all(data):
                     if isinstance(answer, today.KeepAlive | original.KeepAlive):
                         continue
                     request, known = waiting.pop(getattr(answer, "request", 0))

@@ -46,7 +46,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
             outcome.parts.append(parts)
             driven.stored(frame.ticket, len(parts), True)
         while reply := driven.outgoing():
-            outcome.replies += replies.receive(reply)
+            outcome.replies += replies.receive_all(reply)
 
     feed_all(driven, pieces, outcome, serve, end=end)
     assert len(outcome.flat) == sum(reply.data == b"200 OK" for reply in outcome.replies)

@@ -64,7 +64,7 @@ class SegmentClient(OrderedClient):
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:
         found: list[Answer | Remark] = []
-        for reply in self._replies.receive(data):
+        for reply in self._replies.receive_all(data):
             if not isinstance(reply, self.acknowledgement):
                 found.append(Remark(type(reply).__name__))
                 continue

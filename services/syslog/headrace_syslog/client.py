@@ -75,7 +75,7 @@ class RelpClient(Client):
 
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:
-        return [self._heard(reply) for reply in self._replies.receive(data)]
+        return [self._heard(reply) for reply in self._replies.receive_all(data)]
 
     def _heard(self, reply: RelpFrame) -> Answer | Remark:
         if reply.command == GOODBYE or (reply.command == ANSWER and reply.number == 1):

@@ -109,6 +109,12 @@ class Parser(ABC, Generic[T]):
         del self._buffer[: self._at]
         self._base, self._at = self._base + self._at, 0
 
+    def receive_all(self, data: bytes) -> Iterator[T]:
+        """Yields the messages that `data` completes, however long that takes: for clients. Raises as `receive`."""
+        yield from self.receive(data)
+        while self.busy:
+            yield from self.receive(b"")
+
     def _take(self, size: int) -> bytes:
         at, self._at = self._at, self._at + size
         if self._base + at == self._offset:
