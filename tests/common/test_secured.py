@@ -98,7 +98,7 @@ async def test_many_small_records_are_decrypted_in_turns(tmp_path: Path, monkeyp
             looks.append(len(taken))
             assert len(looks) < 100 * count, "bytes were dropped"
         assert max(taken) <= 5 * 20
-        assert max(after - before for before, after in itertools.pairwise(looks)) <= 2
+        assert max(after - before for before, after in itertools.pairwise(looks)) <= 4  # bytes that arrive, and a slice
         client.close()
         await door.admits(0)
 
