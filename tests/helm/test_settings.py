@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
@@ -22,6 +21,7 @@ from headrace_common.operations.variables import (
     read_seconds,
     variable,
 )
+from headrace_common.protocol import installed
 from headrace_lake.configuration.settings import LakeProcessSettings
 from headrace_logjam.settings import LogjamSettings
 
@@ -215,7 +215,8 @@ def test_versions_and_ports_are_those_of_everything() -> None:
     document = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert document["appVersion"] == document["version"] == __version__
     objects = scenario("defaults")
-    ports = {name: [importlib.import_module(f"headrace_{name}.settings").PORT] for name in RECEIVERS}
+    ports = {protocol.name: [protocol.listeners[0].port] for protocol in installed()}
+    assert ports.keys() == {*RECEIVERS}
     ports["logjam"].append(LogjamSettings().logjam.pull_port)
     for name, expected in ports.items():
         found = [port["port"] for port in at(objects, f"Service/headrace-{name}/spec/ports")]
