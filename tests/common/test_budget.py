@@ -19,9 +19,10 @@ LOOP = SlowLoop
 class Reader:
     """As a connection: reads while it may, and looks again when it is told to."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, *, has_stored: bool = False) -> None:
         self.budget = budget
-        self.partial_bytes = self.pending = 0
+        self.has_stored = has_stored
+        self.partial_bytes = self.pending = self.turn = 0
         self.frames: deque[int] = deque()
         self.reading, self.gone, self.digests = True, False, False
 
@@ -65,8 +66,8 @@ async def settle() -> None:
 SIZE = 256 << 20
 
 
-def crowd(budget: Budget, number: int) -> list[Reader]:
-    readers = [Reader(budget) for _ in range(number)]
+def crowd(budget: Budget, number: int, *, has_stored: bool) -> list[Reader]:
+    readers = [Reader(budget, has_stored=has_stored) for _ in range(number)]
     for reader in readers:
         reader.pace()
     return readers
@@ -79,15 +80,14 @@ def bring(readers: list[Reader]) -> None:
             reader.receive(READ)
 
 
-async def test_each_of_a_crowd_is_read_in_its_turn() -> None:
+@pytest.mark.parametrize("has_stored", [False, True])
+async def test_each_of_a_crowd_is_read_in_its_turn(has_stored: bool) -> None:
     """All resume, and the first that are read stop them again: they always were the same."""
-    budget = Budget(16 * READ, 16 * READ)
-    readers = crowd(budget, 40)
+    readers = crowd(Budget(16 * READ, 16 * READ), 40, has_stored=has_stored)
     read: list[Reader] = []
     stored = 0
     for _ in range(80):
-        for reader in [*budget._reading]:  # sockets that have bytes are read in the order in which they resume
-            assert isinstance(reader, Reader)
+        for reader in sorted(filter(lambda each: each.reading, readers), key=lambda each: each.turn):
             if reader.reading:  # it was not stopped meanwhile
                 reader.receive(READ)
                 read.append(reader)
@@ -100,9 +100,11 @@ async def test_each_of_a_crowd_is_read_in_its_turn() -> None:
     assert max(map(read.count, readers)) <= min(map(read.count, readers)) + 2
 
 
-async def test_a_crowd_is_stopped_at_once_and_never_beyond_its_share() -> None:
+@pytest.mark.parametrize("has_stored", [False, True])
+async def test_a_crowd_is_stopped_at_once_and_never_beyond_its_share(has_stored: bool) -> None:
+    """Nor does one of beginnings shut out who is known."""
     budget = Budget(SIZE, SIZE // 4)
-    readers = crowd(budget, 2000)
+    readers, (other,) = crowd(budget, 2000, has_stored=has_stored), crowd(budget, 1, has_stored=True)
     bring(readers)
     assert budget.paused >= 2000 - 2  # at once
     for _ in range(20):
@@ -112,15 +114,21 @@ async def test_a_crowd_is_stopped_at_once_and_never_beyond_its_share() -> None:
         await asyncio.sleep(0)
         bring(readers)
         assert budget.partial_bytes <= SIZE // 2 + READ + max(reader.partial_bytes for reader in readers)
+        if not has_stored:
+            assert other.reading
+            other.receive(1000)
+            assert other.reading
+            other.complete()
+            other.stored()
 
 
 @pytest.mark.parametrize(
-    ("pending", "partial", "welcomed"), [(79, 1, True), (80, 1, False), (0, 79, True), (0, 80, False), (11, 69, False)]
+    ("pending", "partial", "welcomed"), [(79, 1, True), (80, 1, False), (0, 69, True), (0, 70, False), (11, 69, False)]
 )
 async def test_a_new_connection_is_welcome_below_the_limits(pending: int, partial: int, welcomed: bool) -> None:
-    """All arrivals but the oldest unfinished frame have 80 bytes."""
+    """All arrivals have 80 bytes, unfinished frames of unknown connections but the oldest 70."""
     budget = Budget(160, 80)
-    oldest, other, third = crowd(budget, 3)
+    oldest, other, third = crowd(budget, 3, has_stored=False)
     oldest.receive(1)
     other.receive(partial)
     budget.charge(third, pending - (partial == 1))
@@ -170,7 +178,7 @@ def test_somebody_reads_or_something_is_pending(steps: list[tuple[str, int, int]
 
 async def _model(steps: list[tuple[str, int, int]], process: int, connection: int) -> None:
     budget = Budget(process, connection)
-    readers = [Reader(budget) for _ in range(READERS)]
+    readers = [Reader(budget, has_stored=number % 2 == 0) for number in range(READERS)]
     for action, number, size in steps:
         reader = readers[number]
         if action == "turn":

@@ -11,8 +11,8 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import uvloop
@@ -230,7 +230,7 @@ async def test_where_the_budget_is_full_one_comes_while_kafka_stores() -> None:
     """Those who are here may use up all room for ever; where nothing is stored a client waits in the backlog."""
     door = Door()
     budget = door.receiver.budget
-    crowd = Mock(partial_bytes=0, pending=0)
+    crowd = SimpleNamespace(partial_bytes=0, pending=0, has_stored=True, pace=lambda: None)
     budget.charge(crowd, door.receiver.limits.process_budget)
     async with door.open() as connect:
         for number in range(2):

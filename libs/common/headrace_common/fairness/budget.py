@@ -6,8 +6,11 @@ frames during inflating may take the other half. No deadlock is possible:
 * Unfinished frames may fill half of the arrivals' share. Above that, the budget reads only the connection with the oldest
   unfinished frame and connections that hold little, so a few clients with huge frames cannot shut out the others. One frame
   always fits beside all others.
-* When the arrivals' share is full, all connections stop at once. If each stopped only at its next bytes, thousands of connections
-  that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time, in turn.
+* Above seven eighths of the arrivals' share, a connection that holds little must also be established: Kafka has stored
+  something of it. Thousands of connections that send only beginnings of frames do not shut out established clients.
+* A limit that is passed stops all its connections at once. If each stopped only at its next bytes, thousands of connections
+  that send a little at the same moment would exceed the budget a hundred times. They resume a few at a time, unknown ones beside
+  established ones, and first the one that was not read for longest.
 * The same holds for received bytes that are parsed: parsing makes them grow. But few bytes are parsed whatever waits for Kafka,
   as if they had been parsed on arrival.
 * Complete frames leave when Kafka stores them or their deadline passes; frames without a deadline, when it stores them.
@@ -18,7 +21,7 @@ frames during inflating may take the other half. No deadlock is possible:
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
@@ -48,6 +51,12 @@ class Reader(Protocol):
     pending: int
     """Bytes of its complete frames that Kafka has not stored yet."""
 
+    has_stored: bool
+    """Kafka has stored at least one of its frames: the connection is established."""
+
+    turn: int
+    """`Budget.turn` at its last read, or when it came."""
+
     def pace(self) -> None:
         """Asks `may_read` again."""
 
@@ -60,13 +69,16 @@ class Budget:
         self._arrivals = process // 2
         self._unfinished_share = self._arrivals // 2
         self._little_bytes = self._unfinished_share // LITTLE
+        self._unknown_share = self._arrivals * 7 // 8
         self._connection = connection
         self._unfinished: dict[Reader, None] = {}  # connections with an unfinished frame, oldest first
-        self._reading: OrderedDict[Reader, None] = OrderedDict()  # connections that may read, by their last read
-        self._waiting: dict[Reader, None] = {}  # connections that must wait, in turn
-        self._to_ask = 0  # of these, those still to check since the last release
+        self._reading: dict[Reader, None] = {}  # connections that may read
+        self._waiting: dict[bool, dict[Reader, None]] = {False: {}, True: {}}  # by `has_stored`: those that must wait
+        self._to_ask = {False: 0, True: 0}  # waiting connections still to check since the last release
         self._waking = False
-        self._is_over = False  # the arrivals' share is full
+        self._level = 0  # how many limits are passed
+        self.turn = 0
+        """Reads so far."""
         self.partial_bytes = 0
         self.pending = 0
         self.released = 0
@@ -86,13 +98,13 @@ class Budget:
     @property
     def paused(self) -> int:
         """Returns how many connections wait."""
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
     def hold(self, reader: Reader, partial_bytes: int) -> None:
         """Counts `partial_bytes` bytes of an unfinished frame that `reader` holds now."""
         released = partial_bytes < reader.partial_bytes
-        if not released and reader in self._reading:
-            self._reading.move_to_end(reader)
+        if not released:
+            reader.turn = self.turn = self.turn + 1
         self.partial_bytes += partial_bytes - reader.partial_bytes
         reader.partial_bytes = partial_bytes
         if partial_bytes:
@@ -113,30 +125,30 @@ class Budget:
         """Counts `size` bytes of a complete frame of `reader`, which waits for Kafka. Returns whether `reader` surely may read
         on, so that `may_read` need not be asked.
         """
+        reader.turn = self.turn = self.turn + 1
         reader.pending += size
         self.pending += size
-        if may_read := reader in self._reading:
-            self._reading.move_to_end(reader)
         used = self.partial_bytes + self.pending
-        if self._is_over or used >= self._arrivals:
+        if self._level or used >= self._unknown_share:
             self._measure()
         # As `_is_free`, without a call for each small frame.
-        return may_read and used < self._unfinished_share and reader.partial_bytes + reader.pending < self._connection
+        free = used < self._unfinished_share and reader in self._reading
+        return free and reader.partial_bytes + reader.pending < self._connection
 
     def release(self, reader: Reader, size: int) -> None:
         """Gives back `size` bytes of a complete frame of `reader`, which is stored or abandoned."""
         reader.pending -= size
         self.pending -= size
         self.released += 1
-        if self._is_over:
+        if self._level:
             self._measure()
-        if self._waiting:
+        if self._waiting[True] or self._waiting[False]:
             self._wake()
 
     def forget(self, reader: Reader) -> None:
         """Forgets `reader`, whose connection is gone; its pending frames are still released one by one."""
-        self._reading.pop(reader, None)
-        self._waiting.pop(reader, None)
+        for queue in (self._reading, *self._waiting.values()):
+            queue.pop(reader, None)
         self.hold(reader, 0)
 
     def may_read(self, reader: Reader) -> bool:
@@ -150,7 +162,7 @@ class Budget:
 
     def welcomes(self) -> bool:
         """Returns whether a new connection could be read now."""
-        return not self._is_over
+        return self._level == 0
 
     def has_room(self, reader: Reader) -> bool:
         """Returns whether `reader` may receive more, also while its earlier bytes wait to be parsed."""
@@ -174,7 +186,8 @@ class Budget:
         """Returns whether `reader` may hold more of an unfinished frame beside those of others."""
         if not self.crowded or next(iter(self._unfinished)) is reader:
             return True
-        return reader.partial_bytes < self._little_bytes and self._others() < self._arrivals
+        share = self._arrivals if reader.has_stored else self._unknown_share
+        return reader.partial_bytes < self._little_bytes and self._others() < share
 
     def _much(self, reader: Reader) -> bool:
         return reader.pending > 0 and reader.partial_bytes + reader.pending >= self._connection
@@ -184,29 +197,33 @@ class Budget:
 
     def _answer(self, reader: Reader, allowed: bool) -> bool:
         """Notes that `reader` may read, or must wait; where it was already, it keeps its place."""
+        self._waiting[not reader.has_stored].pop(reader, None)
         if allowed:
-            self._waiting.pop(reader, None)
+            self._waiting[reader.has_stored].pop(reader, None)
             self._reading[reader] = None
         else:
             self._reading.pop(reader, None)
-            self._waiting.setdefault(reader)
+            self._waiting[reader.has_stored].setdefault(reader)
         return allowed
 
     def _measure(self) -> None:
-        """Stops reading connections when the arrivals' share is full."""
-        if not self._is_over and self.partial_bytes + self.pending < self._arrivals:
-            return  # it was not, and is not, whatever the oldest frame holds
-        before, self._is_over = self._is_over, self._others() + self.pending >= self._arrivals
-        if self._is_over and not before:
-            for reader in [*self._reading]:
+        """Stops reading connections when a limit is passed."""
+        if not self._level and self.partial_bytes + self.pending < self._unknown_share:
+            return  # no limit was passed, and none is, whatever the oldest frame holds
+        before, others = self._level, self._others()
+        self._level = 2 if others + self.pending >= self._arrivals else 1 if others >= self._unknown_share else 0
+        if self._level > before:
+            for reader in [each for each in self._reading if self._level == 2 or not each.has_stored]:
                 reader.pace()
+            for has_stored, waiting in self._waiting.items():
+                self._waiting[has_stored] = dict.fromkeys(sorted(waiting, key=lambda each: each.turn))
 
     def _wake(self) -> None:
-        self._to_ask = len(self._waiting)
+        self._to_ask = {has_stored: len(queue) for has_stored, queue in self._waiting.items()}
         self._ask_soon()
 
     def _ask_soon(self) -> None:
-        if self._to_ask and not self._waking:
+        if any(self._to_ask.values()) and not self._waking:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._pace_some)
 
@@ -218,11 +235,12 @@ class Budget:
         if self.crowded:
             next(iter(self._unfinished)).pace()
         most = max(1, (self._arrivals - self._others() - self.pending) // READ)
-        asked = [*islice(self._waiting, min(most, self._to_ask))]
-        self._to_ask = self._to_ask - len(asked) if asked else 0
-        for reader in asked:
-            self._waiting.pop(reader, None)  # if it must still wait, it joins the end of the queue
-            reader.pace()
+        for has_stored, waiting in self._waiting.items():  # unknown ones first: established ones may use up the room
+            asked = [*islice(waiting, min(most, self._to_ask[has_stored]))]
+            self._to_ask[has_stored] = self._to_ask[has_stored] - len(asked) if asked else 0
+            for reader in asked:
+                waiting.pop(reader, None)  # if it must still wait, it joins the end of the queue
+                reader.pace()
         self._ask_soon()
 
 
