@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
@@ -68,9 +69,9 @@ class RequestFrame(Frame):
         self.size = len(body.content) + OVERHEAD
         self.small = False
 
+    @abstractmethod
     def answer(self) -> bytes:
         """Returns the response, once all parts are stored."""
-        raise NotImplementedError
 
     def unavailable(self, seconds: int) -> bytes:
         """Returns the response for a request that is not stored yet."""
