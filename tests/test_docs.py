@@ -55,12 +55,20 @@ def take(words: list[str]) -> None:
     command.make_context("headrace", words)
 
 
+def anchors(path: Path) -> set[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_page_names_exists(path: Path) -> None:
     """Files, settings, programs, verbs with their options and arguments. What a command does is tested elsewhere."""
     text = path.read_text()
-    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
-    assert [target for target in targets if not (path.parent / target).exists()] == []
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        page = path.parent / target if target else path
+        assert page.exists(), target
+        assert not anchor or anchor in anchors(page), f"{target}#{anchor}"
     known = set(re.findall(r"`HEADRACE_(\w+)`", (ROOT / "docs" / "settings.md").read_text()))
     text = re.sub(r"`[A-Z_]+` in metrics", "", text)  # a label that is no setting's name
     named = set(re.findall(r"(?<![A-Z_])(?:HEADRACE_)?([A-Z]+__[A-Z_]*[A-Z])(?![A-Z_])", text))
