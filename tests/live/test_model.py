@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace_live.service import _plain, document, rounded
 from headrace_live.words import BAD, GOOD, WATCH, verdict
 
 from tests.live.seen import INF, UNIX, Labelled, away, kafka, lake, look, quarantined, receiver
+from tests.test_docs import ROOT, anchors, take
 
 
 def last(*looks: Any) -> Figures:
@@ -101,29 +103,29 @@ class TestOutage:
         waits: dict[str, Any] = {"headrace_frames_pending": 50.0, "headrace_oldest_pending_seconds": 12.4}
         waits["headrace_budget_used_bytes"] = 200.0
         stopped = look(13, receiver(13, 100, **waits), kafka=kafka(100, problem="it does not answer"))
-        told = verdict(last(look(0, receiver(0, 100), kafka=kafka(100)), stopped))
-        assert told.level == BAD
-        assert told.title.startswith("Kafka has stored nothing for 12 s: 50 frames wait. Clients are not acknowledged;")
-        assert re.match("Nothing is lost.*it does not answer", told.lines[0])
-        assert any("forward: 200 bytes of 1000 bytes in flight" in line for line in told.lines)
+        first, second, *more = verdict(last(look(0, receiver(0, 100), kafka=kafka(100)), stopped))
+        assert first.level == BAD
+        assert first.text.startswith("Kafka has stored nothing for 12 s: 50 frames wait. Clients are not acknowledged;")
+        assert re.match("Nothing is lost.*it does not answer", second.text)
+        assert any("forward: 200 bytes of 1000 bytes in flight" in each.text for each in more)
 
     def test_frames_that_wait_are_an_outage_if_nothing_is_stored(self) -> None:
         """Without a look at Kafka."""
         waits: dict[str, Any] = {"headrace_frames_pending": 1.0, "headrace_oldest_pending_seconds": 3.5}
         for stored in (5, 6):
             figures = last(look(0, receiver(0, 5)), look(1, receiver(1, stored, **waits)))
-            assert (figures.outage is not None) is ("1 frame waits" in verdict(figures).title) is (stored == 5)
+            assert (figures.outage is not None) is ("1 frame waits" in verdict(figures)[0].text) is (stored == 5)
 
     def test_it_is_seen_at_once_and_when_kafka_is_back_it_says_so_and_then_no_more(self) -> None:
         model = Model()
-        told = verdict(model.add(look(0, receiver(0, 5), kafka=kafka(problem="away"))))
-        assert told.title == "Kafka does not answer, for 0 s now. No client waits for an acknowledgement yet."
-        told = verdict(model.add(look(20, receiver(20, 50), kafka=kafka())))
+        told = verdict(model.add(look(0, receiver(0, 5), kafka=kafka(problem="away"))))[0]
+        assert told.text == "Kafka does not answer, for 0 s now. No client waits for an acknowledgement yet."
+        told = verdict(model.add(look(20, receiver(20, 50), kafka=kafka())))[0]
         assert told.level == WATCH
-        assert told.title == "Kafka has been storing again for 0 s, after 20 s without; all that waited is stored."
+        assert told.text == "Kafka has been storing again for 0 s, after 20 s without; all that waited is stored."
         figures = model.add(look(200, receiver(200, 50), kafka=kafka()))
         assert figures.outage is not None
-        assert verdict(figures).level == GOOD
+        assert verdict(figures)[0].level == GOOD
         assert [point[FIELDS.index("kafka")] for point in model.history] == [0, 1, 1]
         assert model.add(look(900, receiver(900, 50), kafka=kafka())).outage is None
 
@@ -193,5 +195,18 @@ GAPS = TablesLook("", {"events": 1}, None, [GapTotal("retention", 1, 70)])
     ],
 )  # fmt: skip
 def test_the_first_sentence(looks: list[Look], level: str, title: str) -> None:
-    told = verdict(last(*looks))
-    assert (told.level, told.title) == (level, title)
+    told, *_ = verdict(last(*looks))
+    assert (told.level, told.text) == (level, title)
+    assert (told.see == "") is (level == GOOD)
+    if told.see.startswith("./headrace "):
+        take(shlex.split(told.see)[1:])
+    elif told.see:
+        assert told.see.removeprefix("docs/runbooks.md#") in anchors(ROOT / "docs" / "runbooks.md")
+
+
+def test_at_most_nine_findings_are_told_and_the_worst_first() -> None:
+    many = [away(0, service=f"s{number}") for number in range(9)]
+    told = verdict(last(look(0, receiver(0, ready=False), *many)))
+    assert [each.level for each in told] == [BAD] * 9
+    told = verdict(last(look(0, receiver(0, ready=False), *many[:1])))
+    assert [each.level for each in told] == [BAD, WATCH, GOOD]

@@ -4,10 +4,6 @@
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const SPAN = 600;
-const CLIENTS = {
-  forward: "Fluent Bit, Fluentd", lumberjack: "Filebeat, Logstash", courier: "Log Courier", logjam: "Logjam agents",
-  segment: "Segment writers", otlp: "OpenTelemetry", relp: "rsyslog", syslog: "Syslog senders",
-};
 const WORDS = { good: "Good", watch: "Watch", bad: "Trouble" };
 let state = null;
 let history = [];
@@ -23,6 +19,12 @@ function make(tag, attributes = {}, ...children) {
 }
 function say(node, text) { if (node.textContent !== text) node.textContent = text; }
 function dress(node, name) { if (node.getAttribute("class") !== name) node.setAttribute("class", name); }
+function redraw(node, told, build) { // only if it is told otherwise: a selection in it survives
+  const text = JSON.stringify(told);
+  if (node.told === text) return;
+  node.told = text;
+  node.replaceChildren(...build());
+}
 
 const short = (n) => {
   if (n === null || n === undefined) return "–";
@@ -64,16 +66,12 @@ const worst = (replicas) => {
 // ---- what is said
 
 function drawVerdict() {
-  const { level, title, lines } = state.verdict;
+  const [{ level, text, see }, ...more] = state.verdict;
   dress($("verdict"), `verdict ${level}`);
   say($("word"), WORDS[level]);
-  say($("title"), title);
-  const list = $("lines");
-  while (list.children.length > lines.length) list.lastChild.remove();
-  lines.forEach((line, n) => {
-    if (!list.children[n]) list.append(make("li"));
-    say(list.children[n], line);
-  });
+  say($("title"), text);
+  say($("see"), see);
+  redraw($("lines"), more, () => more.map((each) => make("li", {}, each.text, " ", make("code", {}, each.see))));
   document.title = `${level === "good" ? "" : `${WORDS[level]} · `}${short(state.figures.events)} ev/s · Headrace live`;
 }
 
@@ -115,7 +113,7 @@ function drawReceivers() {
       return r;
     });
     const condition = worst(each.replicas);
-    say(row.who, CLIENTS[each.service] || `${each.service} clients`);
+    say(row.who, `${each.service} clients`);
     say(row.much, each.connections || each.bytes ? `${plural(each.connections, "connection")} · ${size(each.bytes)}/s` : "nobody connected");
     dress(row.dot, `dot ${condition}`);
     say(row.name, each.service);
@@ -150,67 +148,41 @@ function drawKafka() {
   const most = Math.max(1, ...lanes.map((lane) => lane.rate || 0));
   for (const topic of new Set(lanes.map((lane) => lane.topic))) {
     const those = lanes.filter((lane) => lane.topic === topic);
-    const many = those.length > 12;
-    const group = keep($("lanes"), `topic ${topic} ${many}`, () => {
-      const g = { title: make("h4"), list: make("div", { class: many ? "cells" : "" }) };
+    const group = keep($("lanes"), `topic ${topic}`, () => {
+      const g = { title: make("h4"), list: make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": topic }) };
       g.root = make("div", {}, g.title, g.list);
       return g;
     });
     const lag = those.some((lane) => lane.lag === null) ? null : add(those.map((lane) => lane.lag));
-    say(group.title, `${topic} · ${many ? `${those.length} partitions · ` : ""}${lag === 0 ? "all landed" : `lag ${short(lag)}`}`);
+    say(group.title, `${topic} · ${lag === 0 ? "all landed" : `lag ${short(lag)}`}`);
     const top = Math.max(most, ...those.map((lane) => lane.rate || 0));
     for (const lane of those) {
       const text = `partition ${lane.number}: ${short(lane.rate)} a second, ${whole(lane.lag)} not landed, ends at ${whole(lane.end)}` +
         (lane.leaderless ? ", without a leader" : lane.short ? ", replicas missing" : "");
       const off = state.down || lane.leaderless;
       const part = Math.min(1, (lane.rate || 0) / top);
-      if (many) {
-        const cell = keep(group.list, `cell ${topic} ${lane.number}`, () => {
-          const c = { fill: make("i") };
-          c.root = make("span", { role: "img" }, c.fill);
-          return c;
-        });
-        cell.root.title = text;
-        cell.root.setAttribute("aria-label", text);
-        dress(cell.root, off ? "off" : "");
-        cell.fill.style.height = `${(100 * part).toFixed(0)}%`;
-      } else {
-        const row = keep(group.list, `lane ${topic} ${lane.number}`, () => {
-          const r = { number: make("span"), fill: make("i"), rate: make("span"), lag: make("small") };
-          r.root = make("div", { class: "lane", role: "img" }, r.number, make("span", { class: "trough" }, r.fill), r.rate, r.lag);
-          return r;
-        });
-        row.root.setAttribute("aria-label", text);
-        row.root.title = text;
-        dress(row.root, off ? "lane off" : "lane");
-        say(row.number, `p${lane.number}`);
-        row.fill.style.width = `${(100 * part).toFixed(1)}%`;
-        say(row.rate, lane.rate === null ? (lane.end === null ? "" : "–") : `${short(lane.rate)}/s`);
-        say(row.lag, lane.lag === 0 ? "" : `lag ${short(lane.lag)}`);
-      }
+      const row = keep(group.list, `lane ${topic} ${lane.number}`, () => {
+        const r = { number: make("span"), fill: make("i"), rate: make("span"), lag: make("small") };
+        r.root = make("div", { class: "lane", role: "img" }, r.number, make("span", { class: "trough" }, r.fill), r.rate, r.lag);
+        return r;
+      });
+      row.root.setAttribute("aria-label", text);
+      row.root.title = text;
+      dress(row.root, off ? "lane off" : "lane");
+      say(row.number, `p${lane.number}`);
+      row.fill.style.width = `${(100 * part).toFixed(1)}%`;
+      say(row.rate, lane.rate === null ? (lane.end === null ? "" : "–") : `${short(lane.rate)}/s`);
+      say(row.lag, lane.lag === 0 ? "" : `lag ${short(lane.lag)}`);
     }
   }
-}
-
-function facts(box, name, rows) {
-  const list = keep(box, name, () => ({ root: make("dl"), cells: [] }));
-  rows.forEach(([label, value, mark], n) => {
-    if (!list.cells[n]) {
-      list.cells[n] = [make("dt"), make("dd")];
-      list.root.append(...list.cells[n]);
-    }
-    say(list.cells[n][0], label);
-    say(list.cells[n][1], value);
-    dress(list.cells[n][1], mark || "");
-  });
 }
 
 function drawLake() {
   const lake = state.lake;
   const condition = worst(lake.replicas);
   const top = keep($("lake"), "lake", () => {
-    const t = { dot: make("span", { class: "dot" }), text: make("span"), number: document.createTextNode("") };
-    t.root = make("div", {}, make("p", { class: "state" }, t.dot, t.text), make("p", { class: "big" }, t.number, make("small", {}, "records/s")));
+    const t = { dot: make("span", { class: "dot" }), text: make("span"), number: document.createTextNode(""), facts: make("dl") };
+    t.root = make("div", {}, make("p", { class: "state" }, t.dot, t.text), make("p", { class: "big" }, t.number, make("small", {}, "records/s")), t.facts);
     return t;
   });
   const behind = state.figures.behind;
@@ -219,12 +191,13 @@ function drawLake() {
   say(top.text, !lake.replicas.length ? "Not known here" : condition === "away" ? "Does not answer" : state.down ? "Waits for Kafka" : late && !state.down ? "Catches up" : condition === "ready" ? "Lands" : "Not ready");
   top.number.data = short(lake.landed);
   dress($("lake"), `card ${condition === "away" && lake.replicas.length ? "bad" : late && !state.down ? "watch" : ""}`);
-  facts($("lake"), "lake facts", [
+  const facts = [
     ["lag", whole(lake.lag), late ? "warm" : ""],
     ["fresh, p50", seconds(lake.p50)],
     ["fresh, p95", seconds(lake.p95)],
     ["last batch", lake.ago === null ? "–" : `${span(lake.ago)} ago`],
-  ]);
+  ];
+  redraw(top.facts, facts, () => facts.flatMap(([label, value, mark]) => [make("dt", {}, label), make("dd", { class: mark || "" }, value)]));
 }
 
 function drawTables() {
@@ -270,7 +243,6 @@ function drawFlows() {
   const kafka = box($("kafka"));
   const lake = box($("lake"));
   const rows = state.receivers.map((each) => ({ each, row: kept.get(`receiver ${each.service}`) })).filter(({ row }) => row);
-  const total = add(state.receivers.map((each) => each.events));
   rows.forEach(({ each, row }, n) => {
     const source = box(row.source), card = box(row.card);
     const away = worst(each.replicas) === "away";
@@ -319,7 +291,6 @@ function drawFlows() {
     if (edge.gate) flow.gate.setAttribute("d", edge.gate);
     dress(flow.gate, edge.shut ? "gate shut" : "gate");
   }
-  return total;
 }
 
 // ---- the last ten minutes
@@ -343,32 +314,14 @@ function buildCharts() {
       chart.now.append(make("span", {}, number, " ", key || ""));
       return number;
     });
-    chart.area = make("path", { class: "area" });
     chart.lines = chart.series.map((_, n) => make("path", { class: n ? "two" : "one" }));
     chart.bands = make("g");
-    chart.cursor = make("line", { class: "cursor", y1: 0, y2: 60, visibility: "hidden" });
     chart.svg = make("svg", { viewBox: "0 0 600 60", preserveAspectRatio: "none", "aria-hidden": "true" }, chart.bands,
-      make("line", { x1: 0, x2: 600, y1: 60, y2: 60 }), make("line", { x1: 0, x2: 600, y1: 0, y2: 0 }), chart.area, ...chart.lines, chart.cursor);
-    chart.plot = make("div", { class: "plot", tabindex: 0, role: "img" }, chart.svg);
-    chart.left = make("span");
+      make("line", { x1: 0, x2: 600, y1: 60, y2: 60 }), make("line", { x1: 0, x2: 600, y1: 0, y2: 0 }), ...chart.lines);
+    chart.plot = make("div", { class: "plot", role: "img" }, chart.svg);
     chart.most = make("span");
-    chart.axis = make("p", { class: "axis" }, chart.left, chart.most, make("span", {}, "now"));
+    chart.axis = make("p", { class: "axis" }, make("span", {}, "10 min ago"), chart.most, make("span", {}, "now"));
     $("chart-list").append(make("div", { class: "chart" }, make("h3", {}, chart.title), chart.now, chart.plot, chart.axis));
-    chart.at = null;
-    chart.plot.addEventListener("pointermove", (event) => {
-      const area = chart.plot.getBoundingClientRect();
-      chart.at = Math.max(0, Math.min(SPAN, SPAN - (SPAN * (event.clientX - area.left)) / area.width));
-      drawChart(chart);
-    });
-    chart.plot.addEventListener("pointerleave", () => { chart.at = null; drawChart(chart); });
-    chart.plot.addEventListener("blur", () => { chart.at = null; drawChart(chart); });
-    chart.plot.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: 5, ArrowRight: -5, PageUp: 60, PageDown: -60 }[event.key];
-      if (step === undefined && event.key !== "Escape") return;
-      event.preventDefault();
-      chart.at = event.key === "Escape" ? null : Math.max(0, Math.min(SPAN, (chart.at || 0) + step));
-      drawChart(chart);
-    });
   }
 }
 function drawChart(chart) {
@@ -379,18 +332,12 @@ function drawChart(chart) {
   const most = Math.max(0, ...all.flat().map(([, value]) => value || 0));
   const top = most > 0 ? most * 1.06 : 1;
   all.forEach((points, n) => {
-    let path = "", pen = false, area = "", first = null, last = 0;
+    let path = "", pen = "M";
     for (const [time, value] of points) {
-      if (value === null) { pen = false; continue; }
-      const px = x(time).toFixed(1), py = (60 - (60 * value) / top).toFixed(1);
-      path += `${pen ? "L" : "M"}${px} ${py}`;
-      if (!pen && n === 0) { area += first === null ? "" : `L${last} 60Z`; area += `M${px} 60`; first = px; }
-      if (n === 0) area += `L${px} ${py}`;
-      pen = true;
-      last = px;
+      if (value !== null) path += `${pen}${x(time).toFixed(1)} ${(60 - (60 * value) / top).toFixed(1)}`;
+      pen = value === null ? "M" : "L";
     }
     chart.lines[n].setAttribute("d", path || "M0 0");
-    if (n === 0) chart.area.setAttribute("d", area ? `${area}L${last} 60Z` : "M0 0");
   });
   const bands = [];
   history.forEach((point, n) => {
@@ -402,23 +349,14 @@ function drawChart(chart) {
   });
   chart.bands.replaceChildren(...bands.map(([from, to]) => make("rect", { x: x(from), width: Math.max(1, to - from), y: 0, height: 60 })));
   const latest = history[history.length - 1];
-  const shown = chart.at === null ? latest : history.reduce((best, point) =>
-    Math.abs(now - point[fields.time] - chart.at) < Math.abs(now - best[fields.time] - chart.at) ? point : best, latest);
   chart.series.forEach(([field], n) => {
-    const value = chart.total && chart.at === null ? add(history.map((point) => point[fields[field]])) : shown[fields[field]];
+    const value = chart.total ? add(history.map((point) => point[fields[field]])) : latest[fields[field]];
     say(chart.values[n], chart.text(value) + (chart.unit && value !== null ? chart.unit : ""));
   });
-  if (chart.at === null) chart.cursor.setAttribute("visibility", "hidden");
-  else {
-    chart.cursor.setAttribute("visibility", "visible");
-    chart.cursor.setAttribute("x1", x(shown[fields.time]));
-    chart.cursor.setAttribute("x2", x(shown[fields.time]));
-  }
-  say(chart.left, chart.at === null ? "10 min ago" : `at ${clock(shown[fields.time])}`);
   say(chart.most, `most ${chart.text(most)}`);
-  const told = chart.series.map(([field, , label]) => `${label} ${chart.text(shown[fields[field]])}`).join(", ");
-  chart.plot.setAttribute("aria-label", `${chart.title}, ${chart.at === null ? "now" : `at ${clock(shown[fields.time])}`}: ${told}; ` +
-    `most in ten minutes ${chart.text(most)}${bands.length ? `; Kafka stood still ${plural(bands.length, "time")}` : ""}. Arrow keys look back.`);
+  const told = chart.series.map(([field, , label]) => `${label} ${chart.text(latest[fields[field]])}`).join(", ");
+  chart.plot.setAttribute("aria-label", `${chart.title}, now ${told}; most in ten minutes ${chart.text(most)}` +
+    (bands.length ? `; Kafka stood still ${plural(bands.length, "time")}` : ""));
 }
 
 // ---- quarantine, gaps, processes
@@ -427,12 +365,7 @@ function table(head, rows) {
   return make("table", {}, make("thead", {}, make("tr", {}, ...head.map((text, n) => make("th", { scope: "col", class: n ? "num" : "" }, text)))),
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, n) => make("td", { class: n ? "num" : "" }, text))))));
 }
-let doubtsShown = "";
 function drawDoubts() {
-  const shown = JSON.stringify([state.quarantined, state.tables && state.tables.gaps,
-    state.receivers.map((each) => [each.service, each.quarantined, each.lost]), span(state.figures.span)]);
-  if (shown === doubtsShown) return;
-  doubtsShown = shown;
   const out = [];
   const recent = Object.entries(state.quarantined);
   const since = state.receivers.filter((each) => each.quarantined);
@@ -443,15 +376,12 @@ function drawDoubts() {
   if (gaps.length) out.push(table(["gaps in the tables", "gaps", "missing"], gaps.map((gap) => [gap.reason, whole(gap.rows), whole(gap.lost)])));
   else if (state.tables && !state.tables.problem) out.push(make("p", { class: "calm" }, "The tables know no gap."));
   else out.push(make("p", { class: "calm" }, `Gaps are not known: ${state.tables ? state.tables.problem : "the tables cannot be read from here."}`));
-  $("doubts").replaceChildren(...out);
+  redraw($("doubts"), out.map((each) => each.textContent), () => out);
 }
-let sourcesShown = "";
 function drawSources() {
-  const shown = JSON.stringify(state.sources);
-  if (shown === sourcesShown) return;
-  sourcesShown = shown;
   const rows = state.sources.map((each) => [`${each.service} from ${each.source}`, whole(each.events), size(each.bytes)]);
-  $("senders").replaceChildren(rows.length ? table(["source, in the last minute", "events", "bytes"], rows) : make("p", { class: "calm" }, "Nobody has sent anything in the last minute."));
+  const calm = make("p", { class: "calm" }, "Nobody has sent anything in the last minute.");
+  redraw($("senders"), rows, () => [rows.length ? table(["source, in the last minute", "events", "bytes"], rows) : calm]);
 }
 function drawProcesses() {
   const parts = [...state.receivers.map((each) => [each.service, each.replicas]), ["lake", state.lake.replicas]];
@@ -487,8 +417,6 @@ function draw() {
   CHARTS.forEach(drawChart);
   dress($("clock"), "clock");
   say($("clock"), `live · ${clock(state.time)}`);
-  if (!document.documentElement.dataset.drawn) performance.mark("drawn");
-  document.documentElement.dataset.drawn = "yes";
 }
 function take(told) {
   if (!told.verdict) return;
