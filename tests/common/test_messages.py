@@ -106,6 +106,18 @@ async def test_what_was_read_is_not_lost_when_it_is_told_to_stop(together: int, 
     assert (made.receiver.budget.used, made.receiver.connections) == (0, set())
 
 
+async def test_each_sender_of_a_socket_is_a_source() -> None:
+    made = Bench(Echo())
+    made.connection.received([Message((b"12345",), address=name) for name in ("10.0.0.1", "10.0.0.2", "10.0.0.1", "")])
+    made.store()
+    sources = made.receiver.metrics.sources
+    sources._clock = asyncio.get_running_loop().time  # here it is no monotonic clock of the process
+    events, sizes = sources.collect()
+    told = {sample.labels["source"]: sample.value for sample in events.samples}
+    assert told == {"10.0.0.1": 2, "10.0.0.2": 1, "socket": 1}
+    assert [sample.value for sample in sizes.samples] == [10, 5, 5]
+
+
 async def test_one_turn_of_the_loop_parses_for_a_bounded_time() -> None:
     """A thousand messages are there at once, and each takes a millisecond."""
     made, count = Bench(Echo(0.001)), 1000

@@ -212,13 +212,17 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
             receiver.budget.release(self, size)
             metrics, now = receiver.metrics, self._loop.time()
             metrics.ack_seconds.observe(now - arrived)
-            metrics.sources.add(self.peer.identity, stored, size, now)
+            self.credit(stored, size, now)
             counter = metrics.events_acknowledgeable if acknowledged else metrics.events_unacknowledgeable
             counter.inc(stored)
         try:
             self.speak()
         except Exception:
             self.fail()
+
+    def credit(self, stored: int, size: int, now: float) -> None:
+        """Counts a stored frame for the source that sent it."""
+        self._receiver.metrics.sources.add(self.peer.identity, stored, size, now)
 
     @override
     def abandoned(self, ticket: Ticket, error: DeliveryError) -> None:

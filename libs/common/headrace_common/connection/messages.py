@@ -66,10 +66,13 @@ class MessageConnection(Driver[MessageSession]):
         """Takes messages that were read together, in the order of arrival. The budgets count them only afterwards: bound them."""
         size = sum([message.size for message in messages])
         self._receiver.metrics.bytes_received.inc(size)
+        now = self._loop.time()
+        for message in messages:
+            self._receiver.metrics.sources.add(message.address or self.peer.identity, 1, message.size, now)
         if self._why is not None or self.closed.is_set():
             return
         # Earlier ones wait, or much came in this turn of the loop.
-        waits = self.is_behind() or not self.arrives(self._loop.time())
+        waits = self.is_behind() or not self.arrives(now)
         self.unseen.extend(messages)
         self.unparsed += size
         if waits:
@@ -77,6 +80,10 @@ class MessageConnection(Driver[MessageSession]):
             self.pace()
         else:
             self.guard(self._parse)
+
+    @override
+    def credit(self, stored: int, size: int, now: float) -> None:
+        """Does nothing: a frame may have many senders. What each sends is counted when it comes."""
 
     def _parse(self, until: float = inf) -> None:
         self.take(lambda: self._receive(until))
