@@ -20,7 +20,7 @@ from headrace_cli.wire.target import ASKED, Target, why_not
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import Answer, Client
 
-EVERY: Final[Collection[str]] = frozenset(ASKED)
+EVERY: Final = frozenset(ASKED)
 PATIENCE: Final = 60.0
 """Seconds that a command has."""
 _READ_BYTES: Final = 65_536

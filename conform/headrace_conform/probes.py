@@ -12,7 +12,7 @@ from headrace_common.session.client import Answer
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
 
-from headrace_conform.bench import Bench, Finding, Line, Probe, Verdict, outcome
+from headrace_conform.bench import EVERY, Bench, Finding, Line, Probe, Verdict, outcome
 
 IN_FLIGHT: Final = 8
 STEP: Final = 4
@@ -143,7 +143,7 @@ async def _held(bench: Bench, line: Line, any_word: str = "") -> Finding:
             when = f"after {milliseconds(at)}, while the storage stands still"
             return Finding(Verdict.BROKEN, f"acknowledges {part}before it stores: {when}")
     if any_word and (heard or fault):
-        return Finding(Verdict.BROKEN, f"speaks {len(heard) or 1} times while the storage stands still: {any_word}")
+        return Finding(Verdict.BROKEN, f"speaks while the storage stands still: {any_word}")
     if line.over:
         return Finding(Verdict.NOTED, f"{outcome(line, 1)} while the storage stands still")
     if await line.acknowledged(1, bench.wait):
@@ -227,6 +227,8 @@ async def no_frame(bench: Bench) -> Finding:
 
 
 _LUMBERJACK: Final = frozenset({"lumberjack"})
+_FRAMED: Final = EVERY - {"relp"}
+"""RELP knows no frame of several events and no compression, and any bytes are a message of it."""
 PROBES: Final = (
     Probe("acknowledges", "How soon does it acknowledge?", acknowledges),
     Probe("before-storage", "Does it acknowledge before it stores?", before_storage, held=True),
@@ -235,11 +237,11 @@ PROBES: Final = (
     Probe("gone", "What if the client goes away with a frame in flight?", gone, held=True, risky=True),
     Probe("in-flight", "Does it take several frames at once?", in_flight),
     Probe("resend", "Does it acknowledge what it has already?", resend),
-    Probe("large-frame", "How large may a frame be?", large_frame, risky=True),
+    Probe("large-frame", "How large may a frame be?", large_frame, _FRAMED, risky=True),
     Probe("half-frame", "What does half a frame do?", half_frame, risky=True),
     Probe("malformed", "What do bytes do with which no frame begins?", malformed, risky=True),
-    Probe("bad-event", "What does one event do that is not understood?", faulty, risky=True),
+    Probe("bad-event", "What does one event do that is not understood?", faulty, _FRAMED, risky=True),
     Probe("no-frame", "What do connections do that say nothing?", no_frame, risky=True),
-    Probe("bomb", "What does a compressed frame do that inflates a thousandfold?", bomb, risky=True),
+    Probe("bomb", "What does a compressed frame do that inflates a thousandfold?", bomb, _FRAMED, risky=True),
 )
 """Each is asked of servers of its `protocols`. The bomb is the last: a server that breaks by it stays broken."""

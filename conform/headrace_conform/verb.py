@@ -22,7 +22,7 @@ app = typer.Typer()
 )
 def conform(
     target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A server; default: the stack in --state.")] = "",
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="courier, forward or lumberjack.")] = "",
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="courier, forward, lumberjack or relp.")] = "",
     state: StateOption = DEFAULT_STATE,
     ca: CaOption = "",
     wait: Annotated[

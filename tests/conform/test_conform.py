@@ -73,13 +73,15 @@ def test_an_honest_server_breaks_nothing(protocol: str, tmp_path: Path, told: To
     assert status == 0
     assert not hold.exists()
     assert list(probes) == [probe.name for probe in PROBES if protocol in probe.protocols]
-    assert list(probes)[-1] == "bomb", "it is blamed for no other answer"
+    if "bomb" in probes:
+        assert list(probes)[-1] == "bomb", "it is blamed for no other answer"
     assert "not asked" not in {probe["verdict"] for probe in probes.values()}
     assert re.fullmatch(
         "waits without a word, and acknowledges .* after it goes on", probes["before-storage"]["answer"]
     )
     assert probes["malformed"]["answer"] == "closes; acknowledges the frame before it"
-    assert probes["large-frame"]["answer"] == "takes 1 MiB, the bound of this run"
+    if protocol != "relp":  # it knows no frame of several events
+        assert probes["large-frame"]["answer"] == "takes 1 MiB, the bound of this run"
 
 
 def test_who_acknowledges_before_storing_is_found(tmp_path: Path, told: Told) -> None:
