@@ -78,7 +78,7 @@ def test_where_slices_meet(kind: bytes, size: int) -> None:
         first = payload(content([noise]), kind=kind)
         data = first + jdat(NONCE, [])
         for at in (len(data), len(first) - 4, len(first), len(first) + 4):
-            outcome = drive([data[:at], data[at:]], ratio=10_000)
+            outcome = drive([data[:at], data[at:]])
             assert outcome.acknowledged == [(NONCE, 1), (NONCE, 0)]
             assert outcome.flat[0].raw == noise  # type: ignore[union-attr]
 
@@ -95,7 +95,7 @@ def bomb(size: int, kind: bytes) -> bytes:
 def test_a_bomb_is_bounded_in_each_step(kind: bytes) -> None:
     """What one call makes of 64 KiB is bounded, whatever they say, and memory stays below what the limits add up to."""
     data = bomb(60 * MIB, kind)
-    driven = session(ratio=2000)
+    driven = session()
     driven.receive(data, NOW_MS)
     assert driven.status().busy
     assert driven.status().partial_bytes <= 2 * SLICE
@@ -115,6 +115,6 @@ def test_a_bomb_is_bounded_in_each_step(kind: bytes) -> None:
 def test_what_is_not_finished_is_not_kept_inflated(kind: bytes) -> None:
     """Else some hundred bytes of each of some clients would take all others' share of memory, for as long as they like."""
     data = bomb(60 * MIB, kind)[:-1]
-    driven = session(ratio=2000)
+    driven = session()
     digest(driven, data)
     assert len(data) - 1024 < driven.status().partial_bytes < len(data) + 1024

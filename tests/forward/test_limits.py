@@ -38,7 +38,7 @@ def test_an_entry_that_is_too_large_as_it_arrives_is_not_even_decoded(form: Call
     size, good = sized(256 * KIB, 4 * MIB, 4 * MIB), b"\x92" + pack(TIME) + pack({"m": 1})
     data = form(good, b"\x92" + pack(TIME) + b"\x81\xa1a\xdd" + size.to_bytes(4, "big") + b"\x90" * size, good)
     with traced():
-        outcome = drive([data], ratio=10_000, event_bytes=size // 4)
+        outcome = drive([data], event_bytes=size // 4)
         peak = tracemalloc.get_traced_memory()[1]
     assert (len(outcome.events), [reject.reason.value for reject in outcome.rejects]) == (2, ["oversized"])
     assert outcome.replies == [ack("c")]
@@ -59,7 +59,7 @@ def test_the_memory_of_a_fault_is_given_back() -> None:
 def test_inflating_and_hashing_are_cut_into_steps() -> None:
     """A pause at least every MiB before the first part."""
     entry = b"\x92" + pack(TIME) + pack({"m": "x" * 900_000})
-    driven = session(ratio=100_000)
+    driven = session()
     driven.receive(zipped(*[entry] * 8), NOW_MS)
     (frame,) = driven.frames()
     pauses = [run for run in frame.runs() if isinstance(run, int)]

@@ -10,7 +10,6 @@ import pytest
 import snappy
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.json_object import finish
-from headrace_common.session.inflate import InflateLimits
 from headrace_logjam.client import LogjamClient
 from headrace_logjam.wire import (
     METHODS,
@@ -22,16 +21,16 @@ from headrace_logjam.wire import (
     read_unanswered,
 )
 
-LIMITS = InflateLimits(1000, 1000)
+MOST = 1000
 
 
-def inflated(method: int, body: bytes, limits: InflateLimits) -> bytes:
-    return finish(inflate(method, body, limits))
+def inflated(method: int, body: bytes, most: int) -> bytes:
+    return finish(inflate(method, body, most))
 
 
 def test_what_ruby_calls_zlib_is_gzip() -> None:
-    assert inflated(1, gzip.compress(b"{}", mtime=0), LIMITS) == b"{}"
-    assert inflated(1, zlib.compress(b"{}"), LIMITS) == b"{}"
+    assert inflated(1, gzip.compress(b"{}", mtime=0), MOST) == b"{}"
+    assert inflated(1, zlib.compress(b"{}"), MOST) == b"{}"
 
 
 FRAMED_SNAPPY = snappy.StreamCompressor().compress(b'{"a":1}' * 9)
@@ -61,14 +60,14 @@ UNREADABLE = [
 @pytest.mark.parametrize(("method", "body", "problem"), UNREADABLE)
 def test_what_cannot_be_read_is_no_matter_of_limits(method: int, body: bytes, problem: str) -> None:
     with pytest.raises(ProtocolError, match=problem) as caught:
-        inflated(method, body, LIMITS)
+        inflated(method, body, MOST)
     assert caught.value.limit is None
 
 
 @pytest.mark.parametrize(("method", "body"), [(2, b"\xff\xff\xff\xff\x0f"), (3, b"\xff" * 4)])
 def test_a_length_that_is_announced_is_judged_before_anything_is_allocated(method: int, body: bytes) -> None:
     with pytest.raises(ProtocolError, match="4294967295 bytes") as caught:
-        inflated(method, body + b"x" * 9, LIMITS)
+        inflated(method, body + b"x" * 9, MOST)
     assert caught.value.limit == "LIMITS__EVENT_BYTES"
 
 

@@ -51,7 +51,6 @@ from headrace_common.session.client import Compression as Compression
 from headrace_common.session.client import KeyedClient as KeyedClient
 from headrace_common.session.client import OrderedClient as OrderedClient
 from headrace_common.session.client import Remark as Remark
-from headrace_common.session.inflate import InflateLimits as InflateLimits
 from headrace_common.session.inflate import inflate_gzip as inflate_gzip
 from headrace_common.session.inflate import inflate_stream as inflate_stream
 from headrace_common.session.inflate import inflate_zlib as inflate_zlib

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace_common import __version__
-from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
 from headrace_common.session.ledger import Ledger
 from headrace_common.session.memory import Memory
@@ -63,8 +62,7 @@ class CourierSession(ByteSession):
         memory: Memory | None = None,
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
-        inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
-        self._decoder: CourierDecoder = CourierDecoder(limits.frame_bytes, limits.frame_events, inflate)
+        self._decoder: CourierDecoder = CourierDecoder(limits.frame_bytes, limits.frame_events, limits.inflated_bytes)
         self._maker = CourierMaker(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ignored = ignored
         self._replies: list[bytes] = []

@@ -6,11 +6,10 @@ FFFFFFFF and ends where its zlib stream ends. Sources: docs/protocols/courier.md
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -21,7 +20,6 @@ from headrace_common.session.inflate import (
     LAST_WINDOW,
     ZLIB_WBITS,
     Gauge,
-    InflateLimits,
     IsalError,
     inflate_zlib,
 )
@@ -126,13 +124,13 @@ class CourierDecoder(Parser[MessageKind | Payload]):
     """Decodes a client's bytes, split anywhere, into messages and payloads.
 
     `frame_bytes`: maximum size of a body, of an EVNT's stream, and of an event; `frame_events`: maximum events of a
-    payload; `inflate`: limits of a payload's content.
+    payload; `inflated_bytes`: most bytes of a payload's content.
     """
 
-    def __init__(self, frame_bytes: int, frame_events: int, inflate: InflateLimits) -> None:
+    def __init__(self, frame_bytes: int, frame_events: int, inflated_bytes: int) -> None:
         self._frame_bytes = frame_bytes
         self._frame_events = frame_events
-        self._inflate = inflate
+        self._inflated_bytes = inflated_bytes
         self.arriving: bytes | None = None
         """The nonce of the current payload."""
         super().__init__()
@@ -182,7 +180,7 @@ class CourierDecoder(Parser[MessageKind | Payload]):
         self.arriving = nonce = yield NONCE_BYTES
         body = (yield from self._stream()) if endless else (yield length - NONCE_BYTES)
         content = Entries(self._frame_events, self._frame_bytes)
-        for piece in inflate_zlib(body, self._inflate):
+        for piece in inflate_zlib(body, self._inflated_bytes):
             content.feed(piece)
             self.held = len(body) + content.held + content.rest
             yield Cost(max(len(piece), LAST_WINDOW * INPUT_WORK))
@@ -198,7 +196,7 @@ class CourierDecoder(Parser[MessageKind | Payload]):
         client that never finishes take the others' memory with a few bytes.
         """
         inflater, body, left = isal_zlib.decompressobj(wbits=ZLIB_WBITS), bytearray(), self._frame_bytes - NONCE_BYTES
-        gauge = Gauge(1, replace(self._inflate, ratio=math.inf))  # the ratio is that of the whole stream
+        gauge = Gauge(self._inflated_bytes)
         while not inflater.eof:
             if not left:
                 raise ProtocolError("an EVNT that does not end", limit=FRAME_BYTES)

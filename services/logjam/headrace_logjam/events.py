@@ -22,7 +22,6 @@ from headrace_common.record.event import (
     unique_id,
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, ReadEvent, utc
-from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.memory import Memory
 
 from headrace_logjam.wire import LogjamMessage, inflate, joined
@@ -78,21 +77,21 @@ class RecordMaker:
 
     def __init__(self, limits: LimitSettings) -> None:
         self._json = JsonObject(BodyFields, limits.depth)
-        self._limits = InflateLimits(min(limits.event_bytes, limits.inflated_bytes), limits.ratio)
+        self._largest = min(limits.event_bytes, limits.inflated_bytes)
         self._envelopes = Memory(ENVELOPES_BYTES)
 
     def make(self, message: LogjamMessage, received_ms: int) -> Generator[int, None, Part]:
         """Returns the event of a message, or its reject. Never raises for any message."""
-        meta, json, limits = message.meta, self._json, self._limits
+        meta, json, largest = message.meta, self._json, self._largest
         if message.problem or meta is None:
             return self._reject(message, Reason.BAD_MESSAGE, message.problem)
         app_env, topic, body, _ = message.frames
         try:
-            raw = yield from inflate(meta.compression, body, limits)
+            raw = yield from inflate(meta.compression, body, largest)
         except ProtocolError as error:
             return self._reject(message, Reason.OVERSIZED if error.limit else Reason.COMPRESSION, str(error))
         fields = json.quick(raw) if len(raw) <= SHORT else None
-        event = (yield from json.read(raw, limits.total)) if fields is None else ReadEvent(fields, raw, b"")
+        event = (yield from json.read(raw, largest)) if fields is None else ReadEvent(fields, raw, b"")
         if isinstance(event, Fault):
             return self._reject(message, *event)
         fields = event.fields

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, cast
 import lz4.block
 import snappy
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.inflate import InflateLimits, inflate_stream
+from headrace_common.session.inflate import inflate_stream
 
 META: Final = struct.Struct(">HBBIQQ")
 TAG: Final = 0xCABD
@@ -102,44 +102,44 @@ def compress(method: int, body: bytes) -> bytes:
     return body
 
 
-def inflate(method: int, body: bytes, limits: InflateLimits) -> Generator[int, None, bytes]:
+def inflate(method: int, body: bytes, largest: int) -> Generator[int, None, bytes]:
     """Returns the JSON of a body; yields between steps. A length that it announces is judged before anything is allocated.
-    `limits`: its bytes are the less of LIMITS__EVENT_BYTES and LIMITS__INFLATED_BYTES.
+    `largest`: the less of LIMITS__EVENT_BYTES and LIMITS__INFLATED_BYTES.
 
     Raises `ProtocolError`: with `limit` set when it is larger than allowed, and then it may be sound; without when it cannot be
     read.
     """
     if method == NONE:
-        _fits(len(body), limits, len(body))
+        _fits(len(body), largest, len(body))
         return body
     if method == ZLIB:
-        return (yield from _inflate_zlib(body, limits))
+        return (yield from _inflate_zlib(body, largest))
     if method == SNAPPY:
-        return _inflate_snappy(body, limits)
+        return _inflate_snappy(body, largest)
     if method == LZ4:
-        return _inflate_lz4(body, limits)
+        return _inflate_lz4(body, largest)
     raise ProtocolError(f"compression {method} is unknown")
 
 
-def _fits(size: int, limits: InflateLimits, most: float, kind: str = "") -> None:
+def _fits(size: int, largest: int, most: float, kind: str = "") -> None:
     """Raises `ProtocolError` if a body may not have `size` bytes, or its block, of this kind, holds at most `most`."""
-    if size > limits.total:
-        raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {limits.total}", limit="LIMITS__EVENT_BYTES")
+    if size > largest:
+        raise ProtocolError(f"{size} bytes, LIMITS__EVENT_BYTES {largest}", limit="LIMITS__EVENT_BYTES")
     if size > most:
         raise ProtocolError(f"a {kind} block that cannot hold the {size} bytes that it announces")
 
 
-def _inflate_zlib(body: bytes, limits: InflateLimits) -> Generator[int, None, bytes]:
+def _inflate_zlib(body: bytes, largest: int) -> Generator[int, None, bytes]:
     pieces: list[bytes] = []
-    for piece in inflate_stream(body, limits):
+    for piece in inflate_stream(body, largest):
         if pieces:
             yield 0
         pieces.append(piece)
     return b"".join(pieces)
 
 
-def _inflate_snappy(body: bytes, limits: InflateLimits) -> bytes:
-    _fits(_snappy_length(body), limits, len(body) * 64 / 3, "snappy")  # a copy of 64 bytes takes 3
+def _inflate_snappy(body: bytes, largest: int) -> bytes:
+    _fits(_snappy_length(body), largest, len(body) * 64 / 3, "snappy")  # a copy of 64 bytes takes 3
     try:
         return bytes(snappy.uncompress(body))
     except snappy.UncompressError as error:
@@ -156,12 +156,12 @@ def _snappy_length(body: bytes) -> int:
     raise ProtocolError("no snappy block: it announces no length")
 
 
-def _inflate_lz4(body: bytes, limits: InflateLimits) -> bytes:
+def _inflate_lz4(body: bytes, largest: int) -> bytes:
     if len(body) < _LENGTH.size:
         raise ProtocolError(f"{len(body)} bytes have no room for the length before an LZ4 block")
     (size,) = _LENGTH.unpack_from(body)
     block = memoryview(body)[_LENGTH.size :]
-    _fits(size, limits, len(block) * 255, "LZ4")  # 255 bytes take at least one
+    _fits(size, largest, len(block) * 255, "LZ4")  # 255 bytes take at least one
     try:
         found: bytes = lz4.block.decompress(block, uncompressed_size=size)
     except (_LZ4Error, ValueError) as error:

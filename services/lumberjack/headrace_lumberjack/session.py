@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
 from headrace_common.session.memory import Memory
 from typing_extensions import override
@@ -69,9 +68,8 @@ class LumberjackSession(ByteSession):
         self, peer: Peer, limits: LimitSettings, lumberjack: LumberjackSection, memory: Memory | None = None
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
-        inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
         self._decoder: LumberjackDecoder = LumberjackDecoder(
-            limits.frame_bytes, lumberjack.window_events, lumberjack.pairs, inflate
+            limits.frame_bytes, lumberjack.window_events, lumberjack.pairs, limits.inflated_bytes
         )
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ready: deque[Frame] = deque()

@@ -39,7 +39,7 @@ from typing import Any, Final
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, InflateLimits, inflate_zlib
+from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, inflate_zlib
 from headrace_common.session.parser import AtLeast, Cost, Parser, Steps
 from typing_extensions import override
 
@@ -110,11 +110,11 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
     maximum pairs of a D frame.
     """
 
-    def __init__(self, frame_bytes: int, window_events: int, pairs: int, inflate: InflateLimits) -> None:
+    def __init__(self, frame_bytes: int, window_events: int, pairs: int, inflated_bytes: int) -> None:
         self._frame_bytes = frame_bytes
         self._window_events = window_events
         self._most_pairs = pairs
-        self._inflate = inflate
+        self._inflated_bytes = inflated_bytes
         self.window = Window()
         """The window that is being filled."""
         super().__init__()
@@ -173,7 +173,7 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
     def _content(self, stream: memoryview) -> Steps:
         """Yields what a C frame contains once all of it has inflated to its checksum: nothing of a damaged one may be stored."""
         pieces: list[bytes] = []
-        for piece in inflate_zlib(stream, self._inflate):
+        for piece in inflate_zlib(stream, self._inflated_bytes):
             pieces.append(piece)
             self.held += len(piece)
             yield Cost(max(len(piece), LAST_WINDOW * INPUT_WORK))

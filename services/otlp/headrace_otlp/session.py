@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.inflate import InflateLimits
 from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
 from typing_extensions import override
 
@@ -53,8 +52,7 @@ class OtlpSession(ByteSession):
     """Requests in, responses out."""
 
     def __init__(self, peer: Peer, limits: OtlpLimits, own: OtlpSection) -> None:
-        inflate = InflateLimits(limits.inflated_bytes, limits.ratio)
-        self._decoder: OtlpDecoder = OtlpDecoder(limits.frame_bytes, limits.frame_events, inflate)
+        self._decoder: OtlpDecoder = OtlpDecoder(limits.frame_bytes, limits.frame_events, limits.inflated_bytes)
         self._peer = peer
         self._limits = limits
         self._wait = own.answer_time - 2 * TICK

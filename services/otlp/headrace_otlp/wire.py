@@ -15,7 +15,7 @@ import h11
 import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Reason
-from headrace_common.session.inflate import InflateLimits, inflate_gzip, inflate_zlib, inflate_zstd
+from headrace_common.session.inflate import inflate_gzip, inflate_zlib, inflate_zstd
 from headrace_common.session.parser import Cost, Parser, Steps, UpTo
 from typing_extensions import override
 
@@ -42,7 +42,7 @@ PIECE: Final = 64 << 10
 SLICE: Final = 1 << 20
 """Bytes that are hashed in one call."""
 
-INFLATERS: Final[Mapping[bytes, Callable[[bytes, InflateLimits], Iterator[bytes]]]] = {
+INFLATERS: Final[Mapping[bytes, Callable[[bytes, int], Iterator[bytes]]]] = {
     b"gzip": inflate_gzip,
     b"zstd": inflate_zstd,
     b"deflate": inflate_zlib,
@@ -116,13 +116,13 @@ class OtlpDecoder(Parser[Reply | Body]):
     """Decodes a client's bytes, split anywhere, into requests.
 
     `frame_bytes`: maximum size of a body as received, with what frames its chunks; `frame_events`: maximum log records of one;
-    `inflate`: limits of its content, also of its events with the resource and the scope that each repeats.
+    `inflated_bytes`: most bytes of its content, also of its events with the resource and the scope that each repeats.
     """
 
-    def __init__(self, frame_bytes: int, frame_events: int, inflate: InflateLimits) -> None:
+    def __init__(self, frame_bytes: int, frame_events: int, inflated_bytes: int) -> None:
         self._frame_bytes = frame_bytes
         self._frame_events = frame_events
-        self._inflate = inflate
+        self._inflated_bytes = inflated_bytes
         self.refusal = b""
         """The answer to what has ended the conversation by a fault."""
         super().__init__()
@@ -235,7 +235,7 @@ class OtlpDecoder(Parser[Reply | Body]):
         content, digest = bytearray(), hashlib.sha256()
         inflate = INFLATERS[head.coding] if head.coding else _slices
         try:
-            for piece in inflate(body, self._inflate):
+            for piece in inflate(body, self._inflated_bytes):
                 digest.update(piece)
                 content += piece
                 self.held = len(body) + len(content)
@@ -258,9 +258,9 @@ class OtlpDecoder(Parser[Reply | Body]):
             if (most := max((group.size for group in groups), default=0)) > DESCRIPTION_BYTES:
                 raise ContentError(Reason.OVERSIZED, f"a resource and a scope of {most} bytes")
             size = len(whole) + sum(group.size * len(group.records) for group in groups)
-            if size > self._inflate.total:
+            if size > self._inflated_bytes:
                 raise ContentError(
-                    Reason.INFLATED_LIMIT, f"events of {size} bytes, LIMITS__INFLATED_BYTES {self._inflate.total}"
+                    Reason.INFLATED_LIMIT, f"events of {size} bytes, LIMITS__INFLATED_BYTES {self._inflated_bytes}"
                 )
         except ContentError as error:
             return Refused(body, *about, error.reason, str(error))
@@ -268,7 +268,7 @@ class OtlpDecoder(Parser[Reply | Body]):
         return Logs(whole, *about, digest.digest(), groups, count)
 
 
-def _slices(body: bytes, _: InflateLimits) -> Iterator[bytes]:
+def _slices(body: bytes, _: int) -> Iterator[bytes]:
     return (body[at : at + SLICE] for at in range(0, len(body), SLICE))
 
 

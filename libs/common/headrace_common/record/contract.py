@@ -70,7 +70,7 @@ class Reason(StrEnum):
     BAD_TIME = "bad_time"  # a timestamp that names no point in time
     BAD_MESSAGE = "bad_message"  # a correctly framed message with invalid parts (tag, option, length)
     COMPRESSION = "compression"  # does not inflate, or an unknown compression
-    INFLATED_LIMIT = "inflated_limit"  # inflates beyond LIMITS__INFLATED_BYTES, or by more than a ratio
+    INFLATED_LIMIT = "inflated_limit"  # inflates beyond LIMITS__INFLATED_BYTES
     OVERSIZED = "oversized"  # above LIMITS__EVENT_BYTES
     TOO_MANY_EVENTS = "too_many_events"  # the rest of a frame with more than it may have
     TOO_DEEP = "too_deep"  # nested deeper than it may be

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
@@ -51,34 +50,25 @@ _gzip = partial(isal_zlib.decompressobj, wbits=GZIP_WBITS)
 _zstd = partial(zstd.ZstdDecompressor, options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
 
 
-@dataclass(frozen=True, slots=True)
-class InflateLimits:
-    """`total`: bytes of output; `ratio`: output over input, checked once the output exceeds `ratio_from` bytes."""
+def inflate_gzip(data: bytes | memoryview, most: int) -> Iterator[bytes]:
+    """Yields the content of all gzip members of `data`, in order (RFC 1952): `most` bytes at most.
 
-    total: int
-    ratio: float
-    ratio_from: int = 1 << 20
-
-
-def inflate_gzip(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
-    """Yields the content of all gzip members of `data`, in order (RFC 1952).
-
-    Some slices are empty: a window of input may give no output. Raises `ProtocolError`: with `limit` set if a limit was exceeded,
+    Some slices are empty: a window of input may give no output. Raises `ProtocolError`: with `limit` set if there are more,
     without it if the data is corrupt, ends inside a member, or has more members than any client sends.
     """
-    return _members(memoryview(data), _gzip, limits)
+    return _members(memoryview(data), _gzip, most)
 
 
-def inflate_zstd(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
+def inflate_zstd(data: bytes | memoryview, most: int) -> Iterator[bytes]:
     """Yields the content of all zstd frames of `data`, in order (RFC 8878; skippable frames are skipped).
 
     Otherwise like `inflate_gzip`. A frame whose window exceeds 2 ** `ZSTD_WINDOW_LOG` bytes counts as corrupt.
     """
-    return _members(memoryview(data), _zstd, limits)
+    return _members(memoryview(data), _zstd, most)
 
 
-def _members(view: memoryview, make: Callable[[], Any], limits: InflateLimits) -> Iterator[bytes]:
-    gauge = Gauge(len(view), limits)
+def _members(view: memoryview, make: Callable[[], Any], most: int) -> Iterator[bytes]:
+    gauge = Gauge(most)
     position = members = 0
     while position < len(view):
         members += 1
@@ -87,42 +77,39 @@ def _members(view: memoryview, make: Callable[[], Any], limits: InflateLimits) -
         position = yield from _member(view, position, make(), gauge)
 
 
-def inflate_zlib(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
+def inflate_zlib(data: bytes | memoryview, most: int) -> Iterator[bytes]:
     """Returns the content of one zlib stream (RFC 1950) that must be the whole of `data`. Otherwise as `inflate_gzip`."""
-    return _only_stream(memoryview(data), ZLIB_WBITS, limits)
+    return _only_stream(memoryview(data), ZLIB_WBITS, most)
 
 
-def inflate_stream(data: bytes | memoryview, limits: InflateLimits) -> Iterator[bytes]:
+def inflate_stream(data: bytes | memoryview, most: int) -> Iterator[bytes]:
     """Returns the same for a zlib stream or a gzip member: its first two bytes say which."""
     view = memoryview(data)
-    return _only_stream(view, GZIP_WBITS if bytes(view[:2]) == GZIP_MAGIC else ZLIB_WBITS, limits)
+    return _only_stream(view, GZIP_WBITS if bytes(view[:2]) == GZIP_MAGIC else ZLIB_WBITS, most)
 
 
-def _only_stream(view: memoryview, wbits: int, limits: InflateLimits) -> Iterator[bytes]:
-    end = yield from _member(view, 0, isal_zlib.decompressobj(wbits=wbits), Gauge(len(view), limits), LAST_WINDOW)
+def _only_stream(view: memoryview, wbits: int, most: int) -> Iterator[bytes]:
+    end = yield from _member(view, 0, isal_zlib.decompressobj(wbits=wbits), Gauge(most), LAST_WINDOW)
     if end != len(view):
         raise ProtocolError(f"{len(view) - end} bytes follow the {'gzip' if wbits == GZIP_WBITS else 'zlib'} stream")
 
 
 class Gauge:
-    """Checks the output against the limits."""
+    """Counts the output of a payload, which may be `most` bytes."""
 
-    def __init__(self, size: int, limits: InflateLimits) -> None:
-        self._limits = limits
-        self._allowed = size * limits.ratio
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._total = 0
 
     def room(self) -> int:
         """Returns the maximum size of the next slice. It allows one byte beyond the limit, so that an excess shows."""
-        return min(SLICE, self._limits.total - self._total + 1)
+        return min(SLICE, self._most - self._total + 1)
 
     def count(self, size: int) -> None:
-        """Counts inflated bytes. Raises `ProtocolError` beyond a limit."""
+        """Counts inflated bytes. Raises `ProtocolError` beyond the limit."""
         self._total += size
-        if self._total > self._limits.total:
-            raise ProtocolError(f"inflates beyond {self._limits.total} bytes", limit="LIMITS__INFLATED_BYTES")
-        if self._total > self._limits.ratio_from and self._total > self._allowed:
-            raise ProtocolError(f"inflates more than {self._limits.ratio:g} fold", limit="LIMITS__RATIO")
+        if self._total > self._most:
+            raise ProtocolError(f"inflates beyond {self._most} bytes", limit="LIMITS__INFLATED_BYTES")
 
 
 def _member(

@@ -11,7 +11,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Part, Reject, deterministic_id, unique_id
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.inflate import GZIP_MAGIC, ZSTD_MAGIC, InflateLimits, inflate_gzip, inflate_zstd
+from headrace_common.session.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate_gzip, inflate_zstd
 from headrace_common.session.interface import SMALL, Frame, Run, Ticket
 from typing_extensions import override
 
@@ -29,7 +29,7 @@ OVERHEAD: Final = 512
 
 NO_TAG: Final = "the tag is no text, or too long"
 
-Inflate = Callable[[bytes | memoryview, InflateLimits], Iterator[bytes]]
+Inflate = Callable[[bytes | memoryview, int], Iterator[bytes]]
 
 
 class MadeFrame(Frame):
@@ -158,7 +158,7 @@ class ForwardFrame(MessageFrame):
         if (inflate := _inflater(body)) is None:
             return body
         inflated, limits = bytearray(), self._origin.limits
-        for piece in inflate(body, InflateLimits(limits.inflated_bytes, limits.ratio)):
+        for piece in inflate(body, limits.inflated_bytes):
             yield len(piece)
             inflated += piece
         return inflated

@@ -55,7 +55,6 @@ class TlsSettings(Section):
 class LimitSettings(Section):
     """Limits on what one client, and all clients together, may ask of this process. A metric counts each hit."""
 
-    ratio: ClassVar[float] = 1_000  # inflated over compressed size, above 1 MiB: events reach 100, bombs 1,000
     depth: ClassVar[int] = 64  # of an event: what reads it later recurses, too, and events are nested ten deep
     frame_events: ClassVar[int] = 100_000  # clients send some thousands, and each is noted, however small it is
     handshake_time: ClassVar[float] = 10  # seconds, for two or three round trips
