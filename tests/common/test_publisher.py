@@ -7,12 +7,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from aiokafka.partitioner import DefaultPartitioner
 from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.in_flight import InFlightFrame
-from headrace_common.publishing.publisher import CACHED_KEY, QUIET_TIME, REFUSED_TIME, STUCK_TIME, partition_of
-from hypothesis import given
-from hypothesis import strategies as st
+from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK_TIME
 
 from tests.common.kafkaless import FakeFrame, Heard, Kafka, Stage, event
 from tests.common.slowly import SlowLoop
@@ -83,12 +80,3 @@ async def test_what_is_refused_again_and_again_is_silence_too(stage: Stage) -> N
     await until(lambda: len(log.calls) > 1, "that is said")
     assert [said.args for said in log.calls] == [("kafka stores nothing",), ("kafka stores again",)]
     assert all("TopicAuthorizationFailedError" in said for said in (problem, log.calls[0].kwargs["problem"]))
-
-
-# An ordering key's partition is the one that Kafka's own clients choose for it
-
-
-@given(st.binary(min_size=1, max_size=2 * CACHED_KEY), st.integers(1, 200))
-def test_as_kafkas_clients(key: bytes, partitions: int) -> None:
-    everywhere = list(range(partitions))
-    assert partition_of(key, partitions) == DefaultPartitioner()(key, everywhere, everywhere)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from functools import lru_cache
 from typing import Final
-
-from aiokafka.partitioner import murmur2
+from zlib import crc32
 
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
@@ -42,21 +40,6 @@ FLUSH_LOOK: Final = 0.02
 
 CHOICE: Final = 32
 """Partitions that are looked at for a new connection: a topic may have thousands, and as many connections may come at once."""
-
-CACHED_KEY: Final = 256
-"""Longest key in bytes whose hash is cached: clients choose the keys, and the cache must stay small."""
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """Returns the partition of `key`: murmur2 without its sign bit, modulo the partitions' number, as in Kafka's own clients."""
-    return (_cached(key) if len(key) <= CACHED_KEY else _hash(key)) % partitions
-
-
-def _hash(key: bytes) -> int:
-    return int(murmur2(key)) & 0x7FFFFFFF
-
-
-_cached = lru_cache(maxsize=16_384)(_hash)
 
 
 class Publisher:
@@ -159,8 +142,10 @@ class Publisher:
         return next((pump for pump in near if self._producer.leader(pump.where) is not None), near[0])
 
     def of(self, ordering_key: bytes) -> Pump:
-        """Returns the pump of the partition that an ordering key names."""
-        return self._pumps[partition_of(ordering_key, len(self._pumps))]
+        """Returns the pump of the partition that an ordering key names, by its CRC-32: records have no key, so no other client
+        has to agree.
+        """
+        return self._pumps[crc32(ordering_key) % len(self._pumps)]
 
     async def flush(self) -> None:
         """Waits until every frame is stored or abandoned. Nothing may be submitted meanwhile."""
