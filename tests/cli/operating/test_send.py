@@ -206,7 +206,7 @@ CHUNK = encode("t", [(1, {"n": 0}), (2, {"n": 1})], chunk="c")
         ("lumberjack", b"GET / HTTP/1.1\r\n\r\n", 1, ["broken"]),
         ("courier", courier.jdat(bytes(16), [b'{"n":0}', b'{"n":1}']), 0, ["event", "event", "answer"]),
         ("courier", courier.jdat(bytes(16), [b"{"]), 1, ["quarantine", "answer"]),
-        ("courier", courier.jdat(bytes(16), [bytes(9 << 20)] * 2, level=9), 1, ["broken"]),
+        ("courier", courier.jdat(bytes(16), [bytes(9 << 20)] * 8, level=9), 1, ["broken"]),
         ("forward", CHUNK, 0, ["event", "event", "answer"]),
         ("forward", b'["t",1,{"n":0}]', 0, ["event"]),
         ("forward", CHUNK + b"\xc1", 1, ["event", "event", "answer", "broken"]),
