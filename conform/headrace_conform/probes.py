@@ -72,7 +72,8 @@ async def large_frame(bench: Bench) -> Finding:
     while True:
         size = min(size, bench.largest)
         async with bench.line() as line:
-            await line.send(line.client.frame(bench.events(size // 1024, 900), line.client.plain), bench.wait)
+            line.client.compression = ""
+            await line.send(line.client.frame(bench.events(size // 1024, 900)), bench.wait)
             if not await line.acknowledged(0, bench.wait):
                 said = f"takes {format_size(taken)}" if taken else "takes none"
                 return Finding(Verdict.NOTED, f"{said}; at {format_size(size)} it {outcome(line)}")

@@ -43,11 +43,13 @@ class Conversation:
     def equal(self, event: Mapping[str, Any], count: int) -> bytes:
         """The next frame, of equal events: of the same bytes, unless that would be one event, sent again."""
         made = [self.client.document(event) for _ in range(count)]
-        return self._greeted(self.client.payload(made if self.client.named else made[:1] * count, self.client.plain))
+        self.client.compression = ""
+        return self._greeted(self.client.payload(made if self.client.named else made[:1] * count))
 
     def legible(self, values: Values) -> bytes:
-        """The next frame, in the form that is nearest to its events: see `retold`."""
-        return self._greeted(self.client.frame(values, self.client.plain))
+        """The next frame, not compressed: see `retold`."""
+        self.client.compression = ""
+        return self._greeted(self.client.frame(values))
 
     def retold(self, frame: bytes, mark: str, other: str) -> bytes:
         """A `legible` frame with all that names it, and in its events another mark of the same length."""

@@ -23,7 +23,7 @@ import headrace_syslog.protocol as syslog
 import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.protocol import Protocol, installed
-from headrace_common.session.client import Answer, Client, Compression, Remark
+from headrace_common.session.client import Answer, Client, Remark
 from headrace_courier.client import CourierClient
 from headrace_courier.wire import jdat
 from headrace_forward.client import ForwardClient
@@ -52,8 +52,8 @@ from tests.simulation.loop import EPOCH, replaced
 class Forwarder(LumberjackClient):
     """A client of version 1: any six bytes would acknowledge its oldest window, as with logstash-forwarder."""
 
-    def __init__(self, compression: Compression | None = None) -> None:
-        super().__init__(compression, V1)
+    def __init__(self) -> None:
+        super().__init__(version=V1)
 
     def broken(self, _: Mapping[str, Any]) -> bytes:
         return b""
@@ -81,7 +81,7 @@ class Courier(CourierClient):
         assert isinstance(nonce, bytes)
         self._sizes[number] = len(documents)
         self._said.pop(nonce, None)
-        return jdat(nonce, documents, level=self.level)
+        return jdat(nonce, documents)
 
 
 class Relp(RelpClient):
@@ -98,7 +98,7 @@ class Relp(RelpClient):
 class Unasking(ForwardClient):
     """Its messages have no chunk."""
 
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
         return self.unasking(documents)
 
 
@@ -123,7 +123,7 @@ class Producing(LogjamClient):
     def __init__(
         self, compresses: bool, app_envs: int = 1, *, asks: bool = True, told: bool = True, identified: bool = True
     ) -> None:
-        super().__init__(Compression("zlib" if compresses else "none"), app_envs)
+        super().__init__("zlib" if compresses else "none", app_envs)
         self._asks, self._told, self._identified = asks, told, identified
         self._data = bytearray()
         self.answer: list[bytes] = []
@@ -145,7 +145,7 @@ class Producing(LogjamClient):
     def document(self, event: Mapping[str, Any]) -> bytes:
         return super().document(event) if self._identified else orjson.dumps(dict(event))
 
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
         """Messages as they are on the wire."""
         data = super().payload(documents)
         parts, size = split(data if self._asks else unasking(data)), MESSAGE_FRAMES - (not self._asks)
@@ -179,8 +179,8 @@ WRITTEN = "written-0", "written-1"
 class Appender(Writer):
     """Appends to one of two segments, as many others. Its broken event is larger than one may be there."""
 
-    def __init__(self, compression: Compression | None = None) -> None:
-        super().__init__(compression)
+    def __init__(self) -> None:
+        super().__init__()
         self.segment = WRITTEN[self.writer[0] % len(WRITTEN)]
         self._heard = 0  # the highest level
 
@@ -202,8 +202,8 @@ class Appender(Writer):
 class AppenderOfToday(Appender, WriterOfToday):
     """The same in today's dialect: it goes on behind the level that it hears on a new connection."""
 
-    def __init__(self, compression: Compression | None = None) -> None:
-        super().__init__(compression)
+    def __init__(self) -> None:
+        super().__init__()
         self.acknowledgement: Any = today.DataAppended, today.AppendSetup
         self.shaken = asyncio.Event()
         """It has heard that level."""
@@ -266,22 +266,22 @@ STREAMS: dict[str, Spoken] = {
     "forward": Spoken(
         forward.PROTOCOL,
         ForwardDialect(),
-        lambda compresses: ForwardClient(Compression("gzip") if compresses else None),
-        hashing=lambda compresses: Hashing(Compression("gzip") if compresses else None),
+        lambda compresses: ForwardClient("gzip" if compresses else None),
+        hashing=lambda compresses: Hashing("gzip" if compresses else None),
         own={"forward": {"heartbeat": False}},
     ),
     "lumberjack": Spoken(
         lumberjack.PROTOCOL,
         Lumber(),
         lambda _: LumberjackClient(),
-        others=(Forwarder, lambda: LumberjackClient(Compression("none"))),
+        others=(Forwarder, lambda: LumberjackClient("")),
     ),
     "courier": Spoken(courier.PROTOCOL, CourierDialect(), lambda _: Courier()),
     "relp": Spoken(syslog.RELP, RelpDialect(), lambda _: Relp()),
     "otlp": Spoken(
         otlp.PROTOCOL,
         OtlpDialect(),
-        lambda compresses: OtlpClient(Compression("gzip") if compresses else None),
+        lambda compresses: OtlpClient("gzip" if compresses else None),
         others=(JsonOtlpClient,),
         own={
             "otlp": {"answer_time": 60}

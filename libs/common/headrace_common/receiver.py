@@ -47,7 +47,6 @@ from headrace_common.service.parts import Runtime as Runtime
 from headrace_common.service.service import stream_listeners as stream_listeners
 from headrace_common.session.client import Answer as Answer
 from headrace_common.session.client import Client as Client
-from headrace_common.session.client import Compression as Compression
 from headrace_common.session.client import KeyedClient as KeyedClient
 from headrace_common.session.client import OrderedClient as OrderedClient
 from headrace_common.session.client import Remark as Remark

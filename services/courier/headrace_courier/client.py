@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import STREAM, Answer, Compression, KeyedClient, Remark
+from headrace_common.session.client import STREAM, Answer, KeyedClient, Remark
 from typing_extensions import override
 
 from headrace_courier import wire
@@ -56,16 +56,11 @@ class CourierReplies:
 class CourierClient(KeyedClient):
     """It does not wait for VERS before an EVNT; the receiver accepts that."""
 
-    forms = ("JDAT", "EVNT")
-    plain = "JDAT"
-    methods: ClassVar[Mapping[str, range]] = {"zlib": range(10)}
     elsewhere = True
     malformed = b"\x16\x03\x01\x02\x00\x01\x00\x01"
 
-    def __init__(self, compression: Compression | None = None) -> None:
-        super().__init__(compression)
-        self.level = 3 if compression is None else compression.level_or(3)
-        """zlib's level, for the next frames."""
+    def __init__(self) -> None:
+        super().__init__()
         self._said: dict[bytes, int] = {}
         self._replies = CourierReplies()
 
@@ -76,10 +71,10 @@ class CourierClient(KeyedClient):
         return orjson.dumps({"@timestamp": at, "type": STREAM, **event})
 
     @override
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
         nonce = os.urandom(wire.NONCE_BYTES)
         self._keyed(nonce, len(documents))
-        return (wire.evnt if form == "EVNT" else wire.jdat)(nonce, documents, level=self.level)
+        return wire.jdat(nonce, documents)
 
     @override
     def again(self) -> bytes:

@@ -8,11 +8,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgpack
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import STREAM, Answer, Compression, KeyedClient, Remark
+from headrace_common.session.client import STREAM, Answer, KeyedClient, Remark
 from typing_extensions import override
 
 from headrace_forward.wire import EventTime
@@ -22,27 +22,18 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-COMPRESSED = "CompressedPackedForward"
 HELO: Final = b"\x92\xa4HELO"
 """The first bytes of a server that asks for a login."""
 
 
 class ForwardClient(KeyedClient):
-    """A frame is one message; in Message mode it holds the first event alone."""
+    """A frame is one message in PackedForward, compressed or not."""
 
-    forms = ("PackedForward", "Message", "Forward", COMPRESSED)
-    plain = "PackedForward"
-    methods: ClassVar[Mapping[str, range]] = {
-        "none": range(0),
-        "gzip": range(1, 10),
-        "zstd": range(1, 20),
-    }  # zstd: what any reader can inflate
     elsewhere = True
     malformed = b"\xc1" * 16
 
-    def __init__(self, compression: Compression | None = None) -> None:
+    def __init__(self, compression: str | None = None) -> None:
         super().__init__(compression)
-        self._usual = COMPRESSED if compression is not None and compression.method != "none" else self.forms[0]
         self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")
 
     @override
@@ -54,17 +45,12 @@ class ForwardClient(KeyedClient):
         return _packed([_now(), f"no map: {event}"])
 
     @override
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
-        form, entries = form or self._usual, b"".join(documents)
-        if form == COMPRESSED:
-            name, entries = self._compressed(entries)
-            return self.packed(entries, len(documents), compressed=name)
-        if form == "PackedForward":
+    def payload(self, documents: Sequence[bytes]) -> bytes:
+        entries = b"".join(documents)
+        if not self.compression:
             return self.packed(entries, len(documents))
-        if form == "Message":
-            return b"\x94" + _TAG + documents[0][1:] + self._option(1)
-        header: bytes = msgpack.Packer().pack_array_header(len(documents))
-        return b"\x93" + _TAG + header + entries + self._option(len(documents))
+        entries = zstd.compress(entries) if self.compression == "zstd" else gzip.compress(entries, 6, mtime=0)
+        return self.packed(entries, len(documents), compressed=self.compression)
 
     def packed(self, entries: bytes, size: int, **option: str) -> bytes:
         """Makes the next frame, in PackedForward, with these bytes in place of `size` entries, and more options."""
@@ -75,21 +61,9 @@ class ForwardClient(KeyedClient):
         self._keyed(chunk, size)
         return _packed({"size": size, "chunk": chunk, **more})
 
-    @override
-    def bomb(self, size: int) -> bytes:
-        self._usual = COMPRESSED
-        return super().bomb(size)
-
     def unasking(self, documents: Sequence[bytes]) -> bytes:
         """Makes a message that asks for no acknowledgement; it has no number."""
         return _packed([STREAM, b"".join(documents)])
-
-    def _compressed(self, entries: bytes) -> tuple[str, bytes]:
-        chosen = self.compression
-        if chosen is not None and chosen.method == "zstd":
-            return "zstd", zstd.compress(entries, level=chosen.level_or(3))
-        level = 6 if chosen is None else chosen.level_or(6)
-        return "gzip", gzip.compress(entries, compresslevel=level, mtime=0)
 
     @override
     def again(self) -> bytes:

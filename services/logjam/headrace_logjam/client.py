@@ -6,11 +6,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import KEPT, STREAM, Answer, Compression, OrderedClient, Remark
+from headrace_common.session.client import KEPT, STREAM, Answer, OrderedClient, Remark
 from typing_extensions import override
 
 from headrace_logjam.wire import ACCEPTED, METHODS, NONE, REFUSED, Meta, compress, encode_meta, joined, split
@@ -25,16 +25,15 @@ APP_ENVS: Final = 64
 class LogjamClient(OrderedClient):
     """A message is one event. A frame is any number of messages; each is answered."""
 
-    forms = ("messages",)
-    plain = "messages"
     batch = 1
     named = True
-    methods: ClassVar[Mapping[str, range]] = dict.fromkeys(METHODS, range(0))
 
-    def __init__(self, compression: Compression | None = None, app_envs: int = APP_ENVS) -> None:
-        """`app_envs`: with more than one, messages of one client go to different partitions."""
+    def __init__(self, compression: str | None = None, app_envs: int = APP_ENVS) -> None:
+        """`compression`: one of `METHODS`; None: all of them, in turn. `app_envs`: with more than one, messages of one client go
+        to different partitions.
+        """
         super().__init__(compression)
-        self._methods = [METHODS.index(compression.method)] if compression is not None else range(len(METHODS))
+        self._methods = [METHODS.index(compression)] if compression is not None else range(len(METHODS))
         self._turns = app_envs
         self._sent = 0
         self._app_envs: dict[int, list[tuple[bytes, bytes]]] = {}  # of each frame, with the answers that are right
@@ -47,7 +46,7 @@ class LogjamClient(OrderedClient):
         return orjson.dumps({"request_id": os.urandom(16).hex(), "started_ms": now, **event})
 
     @override
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
         frames: list[bytes] = []
         expected = []
         for body in documents:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import STREAM, Answer, Compression, OrderedClient, Remark
+from headrace_common.session.client import STREAM, Answer, OrderedClient, Remark
 from typing_extensions import override
 
 from headrace_lumberjack import wire
@@ -18,18 +18,13 @@ from headrace_lumberjack import wire
 class LumberjackClient(OrderedClient):
     """A frame is one window, in one compressed frame. Its events are numbered from 1, as Beats do."""
 
-    forms = ("compressed", "plain")
-    plain = "plain"
+    compression = "zlib"
     named = True
-    methods: ClassVar[Mapping[str, range]] = {"none": range(0), "zlib": range(1, 10)}
     elsewhere = True
     malformed = b"GET / HTTP/1.1\r\n\r\n"
 
-    def __init__(self, compression: Compression | None = None, version: int = wire.V2) -> None:
+    def __init__(self, compression: str | None = None, version: int = wire.V2) -> None:
         super().__init__(compression)
-        self._usual = "plain" if compression is not None and compression.method == "none" else "compressed"
-        self.level = 3 if compression is None else compression.level_or(3)
-        """zlib's level, for the next frames."""
         self._version = version
         self._agent = {"id": os.urandom(8).hex(), "ephemeral_id": os.urandom(8).hex(), "type": "filebeat"}
         self._offset = 0
@@ -49,15 +44,15 @@ class LumberjackClient(OrderedClient):
         return orjson.dumps({**found, **event})
 
     @override
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
         self._next(len(documents))
         if self._version == wire.V1:
             frames = [wire.pairs_frame(n, [(b"line", each), (b"type", b"shop")]) for n, each in enumerate(documents, 1)]
         else:
             frames = [wire.json_frame(n, each) for n, each in enumerate(documents, 1)]
         content = b"".join(frames)
-        if (form or self._usual) == "compressed":
-            content = wire.compressed(content, self.level, self._version)
+        if self.compression:
+            content = wire.compressed(content, 3, self._version)
         return wire.window(len(documents), self._version) + content
 
     @override

@@ -7,12 +7,12 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import STREAM, Answer, Compression, OrderedClient, Remark
+from headrace_common.session.client import STREAM, Answer, OrderedClient, Remark
 from headrace_common.session.inflate import zstd
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 from typing_extensions import override
@@ -45,17 +45,12 @@ def any_value(value: Any) -> dict[str, Any]:
 class OtlpClient(OrderedClient):
     """A frame is one request; the event is the body of a log record. A refused request ends its connection."""
 
-    forms = ("request",)
-    plain = "request"
-    methods: ClassVar[Mapping[str, range]] = {"none": range(0), "gzip": range(1, 10), "zstd": range(1, 20)}
     named = True  # by its time
     malformed = b"\x16\x03\x01\x02\x00\x01\x00\x01"
     encoding = PROTOBUF
 
-    def __init__(self, compression: Compression | None = None) -> None:
+    def __init__(self, compression: str | None = None) -> None:
         super().__init__(compression)
-        self._coding = "" if compression is None or compression.method == "none" else compression.method
-        self._level = 6 if compression is None else compression.level_or(6)
         self._latest = 0
         self._instance = os.urandom(16).hex()
         self._said = b""
@@ -75,22 +70,16 @@ class OtlpClient(OrderedClient):
         return encoded
 
     @override
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
         names = {"service.name": STREAM, "service.instance.id": self._instance}
         about = {"resource": {"attributes": any_value(names)["kvlistValue"]["values"]}}
         content = wrapped(self._encoded(about, ResourceLogs()), b"", documents, self.encoding)
         self._next(len(documents))
-        coding = "" if form == self.plain else self._coding
-        if coding == "gzip":
-            content = gzip.compress(content, self._level, mtime=0)
-        elif coding == "zstd":
-            content = zstd.compress(content, self._level)
-        return request(content, self.encoding, coding)
-
-    @override
-    def bomb(self, size: int) -> bytes:
-        self._coding = "gzip"
-        return super().bomb(size)
+        if self.compression == "gzip":
+            content = gzip.compress(content, 6, mtime=0)
+        elif self.compression == "zstd":
+            content = zstd.compress(content)
+        return request(content, self.encoding, self.compression)
 
     @override
     def again(self) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import STREAM, Answer, Compression, OrderedClient, Remark
+from headrace_common.session.client import STREAM, Answer, OrderedClient, Remark
 from typing_extensions import override
 
 from headrace_segment.wire import original
@@ -18,15 +18,13 @@ from headrace_segment.wire.parser import ReplyParser
 class SegmentClient(OrderedClient):
     """A writer of the original dialect. A block is acknowledged by the level at its end; a resend has the same level."""
 
-    forms = ("block",)
-    plain = "block"
     malformed = b"\xff" * 16  # a message of type -1
     messages = original.MESSAGES
     acknowledgement: type[Any] = original.DataAppended
     segment = STREAM
 
-    def __init__(self, compression: Compression | None = None) -> None:
-        super().__init__(compression)
+    def __init__(self) -> None:
+        super().__init__()
         self.writer = os.urandom(16)
         self.level = 0
         """Level at the end of the last frame: the server names it when the frame is stored."""
@@ -42,7 +40,7 @@ class SegmentClient(OrderedClient):
         return b""
 
     @override
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
         content = b"".join(original.MESSAGES.encode(original.Event(each)) for each in documents)
         block = self._block(content, len(documents))
         self._ends[self._next(len(documents))] = self.level

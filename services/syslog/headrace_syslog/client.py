@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import STREAM, Answer, Client, Compression, Remark
+from headrace_common.session.client import STREAM, Answer, Client, Remark
 from typing_extensions import override
 
 from headrace_syslog.wire.relp import ANSWER, GOODBYE, OPEN, SYSLOG, RelpDecoder, RelpFrame
@@ -26,14 +26,12 @@ PRIORITY: Final = 14
 class RelpClient(Client):
     """Each message names itself by a number (RFC 5424, 7.3.1). A frame is messages that are answered one by one."""
 
-    forms = ("syslog",)
-    plain = "syslog"
     named = True
     elsewhere = True
     malformed = b"\x16\x03\x01\x02\x00\x01\x00\x01"
 
-    def __init__(self, compression: Compression | None = None) -> None:
-        super().__init__(compression)
+    def __init__(self) -> None:
+        super().__init__()
         self._proc_id = os.urandom(8).hex()
         self._sequence = count(1)
         self._last = 1  # number of the last frame; the first is that of `open`
@@ -54,7 +52,7 @@ class RelpClient(Client):
         return b""
 
     @override
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
         self._next(len(documents))
         self._firsts.append(self._last + 1)
         self._last += len(documents)

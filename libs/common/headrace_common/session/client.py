@@ -46,30 +46,14 @@ class Remark:
     text: str
 
 
-@dataclass(frozen=True)
-class Compression:
-    """How frames are compressed: one of `Client.methods`, and one of its levels, if it has levels and one was named."""
-
-    method: str
-    level: int | None = None
-
-    def level_or(self, usual: int) -> int:
-        """Returns the level, or the usual one."""
-        return usual if self.level is None else self.level
-
-
 class Client(ABC):
     """The client's side of a conversation. Frames are numbered from 0 in the order in which they are made.
 
     It may go on over several connections, each begun by `again`. Each frame asks for an acknowledgement.
     """
 
-    forms: ClassVar[Sequence[str]]
-    """The forms that a frame may have; the first is the usual one."""
-    plain: ClassVar[str]
-    """The form whose bytes are nearest to those of the events."""
-    methods: ClassVar[Mapping[str, range]] = {}
-    """Ways to compress with the levels of each; an empty range: it has none. ``none`` leaves frames as they are."""
+    compression: str = ""
+    """The method by which the next frames are compressed, where the protocol leaves that to the client; empty: they are not."""
     batch: ClassVar[int] = 10_000
     """Most events that a tool puts into a frame."""
     named: ClassVar[bool] = False
@@ -79,9 +63,10 @@ class Client(ABC):
     malformed: ClassVar[bytes] = b""
     """Bytes that no frame begins with; empty if a transport of messages lies between."""
 
-    def __init__(self, compression: Compression | None = None) -> None:
+    def __init__(self, compression: str | None = None) -> None:
         """`compression`: None means the protocol's usual one."""
-        self.compression = compression
+        if compression is not None:
+            self.compression = compression
         self._sizes: dict[int, int] = {}
         self.made = 0
         """Frames that were made: the number of the next."""
@@ -93,12 +78,12 @@ class Client(ABC):
         """Encodes one event, with the fields that a real client adds, unless the event has them itself."""
 
     @abstractmethod
-    def payload(self, documents: Sequence[bytes], form: str = "") -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
         """Makes the next frame, of events that are encoded already."""
 
-    def frame(self, events: Events, form: str = "") -> bytes:
+    def frame(self, events: Events) -> bytes:
         """Makes the next frame."""
-        return self.payload([self.document(event) for event in events], form)
+        return self.payload([self.document(event) for event in events])
 
     def broken(self, event: Mapping[str, Any]) -> bytes:
         """Encodes an event so that it cannot be understood; empty if any bytes are an event."""
@@ -112,6 +97,7 @@ class Client(ABC):
 
     def bomb(self, size: int) -> bytes:
         """Makes the next frame: sound, compressed, and at least `size` bytes when it is inflated."""
+        self.compression = self.compression or "gzip"
         return self.frame([{"filler": "0" * FILLER}] * max(1, -(-size // FILLER)))
 
     @abstractmethod
@@ -146,7 +132,7 @@ class Client(ABC):
 class KeyedClient(Client):
     """A client whose acknowledgements name their frame by a key that the client has chosen."""
 
-    def __init__(self, compression: Compression | None = None) -> None:
+    def __init__(self, compression: str | None = None) -> None:
         super().__init__(compression)
         self._keys: dict[str | bytes, int] = {}
 
@@ -169,7 +155,7 @@ class KeyedClient(Client):
 class OrderedClient(Client):
     """A client whose acknowledgements mean the oldest frame that is under way on the connection."""
 
-    def __init__(self, compression: Compression | None = None) -> None:
+    def __init__(self, compression: str | None = None) -> None:
         super().__init__(compression)
         self._under_way: deque[int] = deque()
 
