@@ -8,11 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from headrace_common.operations import probe
 from headrace_common.operations.health import HEAD_BYTES, MOST_OPEN, OpsServer
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import OpsSettings
-from headrace_common.operations.variables import variable
 
 from tests.contract.waiting import PATIENCE
 
@@ -75,23 +73,13 @@ async def test_which_requests_are_answered(server: OpsServer, line: bytes, statu
 
 
 @pytest.mark.parametrize(
-    ("problems", "status", "text"), [([], 0, "ok\n"), (["draining", "kafka"], 1, "draining\nkafka\n")]
+    ("problems", "status", "text"), [([], b"200", b"ok\n"), (["draining", "kafka"], b"503", b"draining\nkafka\n")]
 )
-async def test_it_says_what_the_part_says(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], problems: list[str], status: int, text: str
-) -> None:
+async def test_it_says_what_the_part_says(problems: list[str], status: bytes, text: bytes) -> None:
     part: Any = SimpleNamespace(ready_problems=lambda: problems)
     server = OpsServer(OpsSettings(host="::", port=0), part, ReceiverMetrics())
     await server.start()
-    monkeypatch.setenv(variable("ops", "port"), str(server.port))
-    monkeypatch.setenv(variable("ops", "host"), "::")
-    assert await asyncio.to_thread(probe.main) == status
-    assert capsys.readouterr().out == text
+    answer = await ask(server, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert answer.split()[1] == status
+    assert answer.endswith(b"\r\n\r\n" + text)
     await server.stop()
-
-
-@pytest.mark.parametrize("port", ["1", "http"])
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], port: str) -> None:
-    monkeypatch.setenv(variable("ops", "port"), port)
-    assert probe.main() == 1
-    assert capsys.readouterr().out.startswith("no answer: ")

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from headrace_common.operations.networks import Network, networks
-from headrace_common.operations.probe import OPS_PORT
 from headrace_common.operations.variables import KIB, MIB, Bytes, Seconds, Section
 
 
@@ -110,7 +109,7 @@ class OpsSettings(Section):
     """Health and metrics over HTTP."""
 
     host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (probes come from outside the pod)
-    port: int = Field(OPS_PORT, ge=0, le=65_535, description="Port; 0: any free one (logged).")
+    port: int = Field(8080, ge=0, le=65_535, description="Port; 0: any free one (logged).")
 
 
 class LogSettings(Section):
