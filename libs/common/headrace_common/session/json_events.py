@@ -26,9 +26,6 @@ NAME_BYTES: Final = 1024
 KEY_BYTES: Final = 2048
 """Longest key of an origin that is kept."""
 
-SHARED_BYTES: Final = 2048
-"""Size of an envelope up to which it is charged to the memory once, however many origins have it."""
-
 RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
 """Attributes of an event without a time of its own."""
 
@@ -89,8 +86,7 @@ class JsonEvents(Generic[F]):
             envelope, begun = self.envelope(*names), self.begun(fields, names[1])
             known = envelope.pieces, begun
             if len(key) <= KEY_BYTES:
-                shared = envelope.size <= SHARED_BYTES
-                self.memory.put(place, known, len(key) + len(begun or b"") + (0 if shared else envelope.size))
+                self.memory.put(place, known, len(key) + len(begun or b"") + envelope.size)
         return known
 
 
