@@ -67,15 +67,11 @@ def settings() -> str:
 
 
 def _metrics_table(rows: list[MetricDeclaration]) -> list[str]:
-    lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
-    lines += [
-        f"| `{row.name}` | {row.kind} | {' '.join(f'`{label}`' for label in row.labels)} | {row.meaning} |"
-        for row in rows
-    ]
+    lines = ["| metric | what it says |", "|---|---|"]
     for row in rows:
-        if row.buckets:
-            bounds = ", ".join(f"{bound:g}" for bound in row.buckets)
-            lines += ["", f"Buckets of `{row.name}`: {bounds}."]
+        labels = f"{{{','.join(row.labels)}}}" if row.labels else ""
+        kind = " (histogram)" if row.kind == "histogram" else ""
+        lines.append(f"| `{row.name}{labels}`{kind} | {row.meaning} |")
     return lines
 
 
@@ -84,10 +80,8 @@ def metrics() -> str:
     lines = [
         "# Metrics",
         "",
-        "At `/metrics` of every receiver, in Prometheus' text format. A histogram has `_bucket` (label",
-    ]
-    lines += [
-        "`le`), `_sum` and `_count`; besides these there are the client library's `process_*` and `python_gc_*`.",
+        "At `/metrics` of every receiver, in Prometheus' text format, beside the client library's `process_*` and `python_gc_*`.",
+        "`…_total` are counters, histograms are named, all others are gauges. Labels are in braces.",
         "",
     ]
     lines += _metrics_table(ReceiverMetrics().table())

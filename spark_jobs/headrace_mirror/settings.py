@@ -14,9 +14,9 @@ class MirrorSettings(Section):
     lake: str = Field(".headrace/lake", description="Folder or URL that holds the Delta tables: the job's LAKE__PATH.")
     catalog: dict[str, SecretStr] = Field(
         {},
-        description="Catalog that holds the Iceberg tables: the properties of pyiceberg as a JSON object, such as"
-        ' `{"uri": "sqlite:////data/iceberg.db", "warehouse": "/data/iceberg"}`; better given by `…_FILE` if there are secrets'
-        " among them. `namespace` among them names that of the tables (`headrace`), which is made if there is none.",
+        description="Catalog of the Iceberg tables: pyiceberg's properties as a JSON object, such as"
+        ' `{"uri": "sqlite:////data/iceberg.db", "warehouse": "/data/iceberg"}`; with secrets better given by `…_FILE`.'
+        " `namespace` among them names that of the tables (`headrace`).",
     )
     every: ClassVar[float] = 30
     """Seconds between two looks at the Delta tables."""

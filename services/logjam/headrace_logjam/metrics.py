@@ -11,8 +11,8 @@ class LogjamMetrics:
     def __init__(self, catalogue: Catalogue) -> None:
         self.lost_messages = catalogue.counter(
             "logjam_lost_messages",
-            "Numbers of Logjam devices that this process did not hear though it heard later ones, or that Kafka refused. Rising: "
-            "a device drops, because we, or Kafka, are too slow. check-loss has what all processes lost.",
+            "Numbers of Logjam devices that this process did not hear though it heard later ones, or that Kafka refused. If it "
+            "rises, we, or Kafka, are too slow. check-loss has what all processes lost.",
             ("endpoint",),
         )
         self.clients = catalogue.gauge(

@@ -55,8 +55,7 @@ class LogjamSection(Section):
     )
     curve_clients: dict[Name, Key] = Field(
         {},
-        description="Clients that may connect, as JSON: name to public CURVE key (Z85). Every socket then speaks CURVE and"
-        " nothing else, and the name is the source of their events.",
+        description="Clients that may connect, as JSON: name to public CURVE key (Z85). The name is the source of their events.",
     )
     curve_devices: dict[Name, Key] = Field(
         {}, description="Endpoints that speak CURVE, as JSON: name to the device's public key (Z85)."
@@ -70,8 +69,7 @@ class LogjamSection(Section):
     pub_address: str = Field(
         "",
         pattern=r"^(tcp://\S+:\d{1,5})?$",
-        description="Where consumers reach PUB_PORT, as our heartbeats say it: `tcp://HOST:PORT`, the way their own settings name"
-        " it; default: the host's name.",
+        description="Where consumers reach PUB_PORT, letter for letter: `tcp://HOST:PORT`; default: the host's name.",
     )
     pub_messages: ClassVar[int] = 100_000
     """Messages that ZeroMQ keeps for one subscriber that is slow, a tenth of what a device keeps: they take our memory, beyond

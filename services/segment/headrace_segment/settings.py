@@ -46,8 +46,7 @@ class SegmentSection(Section):
     retention_time: Seconds = Field(
         0,
         ge=0,
-        description="Of each segment, what was appended within this time is kept, and up to an hour more; 0: all. By the log's"
-        " time. Whole blocks are removed.",
+        description="Of each segment, what was appended within this time is kept, and up to an hour more; 0: all.",
     )
 
 

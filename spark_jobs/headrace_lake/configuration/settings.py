@@ -41,8 +41,8 @@ class LakeSettings(Section):
         45,
         ge=0,
         allow_inf_nan=False,
-        description="Seconds since the last batch after which even few records land: a batch costs the same whatever is in it."
-        " With 200,000 of them it begins at the next TRIGGER; 0: always.",
+        description="Seconds since the last batch after which even few records land. With 200,000 of them a batch begins at the"
+        " next TRIGGER; 0: always.",
     )
     least_records: ClassVar[int] = 200_000
     """New records for which a batch does not wait. A batch of 0.9 CPU-s then adds 5 CPU-s to a million."""
@@ -63,8 +63,7 @@ class LakeSettings(Section):
     )
     group: str = Field(
         "headrace-lake",
-        description="Consumer group to which the job commits the landed offsets, for ordinary lag tools; empty: none. The"
-        " job itself never reads them.",
+        description="Consumer group to which the job commits the landed offsets, for lag tools; empty: none.",
     )
     horizon: Seconds = Field(
         3600,
@@ -84,8 +83,7 @@ class LakeSettings(Section):
         0.2,
         ge=0,
         le=0.9,
-        description="Share of the time that compaction, retention and vacuum may take, beside landing and on one thread; 0: they"
-        " never run.",
+        description="Share of the time that compaction, retention and vacuum may take, beside landing; 0: they never run.",
     )
     file_bytes: ClassVar[int] = 128 * MIB
     """Size of the files that compaction makes, about: queries read few, and a merge holds one."""
@@ -99,8 +97,7 @@ class LakeSettings(Section):
         7 * 86_400,
         ge=3600,
         le=7 * 86_400,  # Delta's log names a removed file for a week
-        description="Seconds that files stay after compaction or retention removed them from the table: the longest time that"
-        " a query may take.",
+        description="Seconds that files stay after they left the table: the longest time that a query may take.",
     )
     vacuum_every: ClassVar[int] = 86_400
     """Seconds between two vacuums of a table: each lists the whole folder, which costs money in an object store."""

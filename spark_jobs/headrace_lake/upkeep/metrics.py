@@ -35,8 +35,7 @@ class LakeMetrics(Catalogue):
         )
         self.remembered_seconds = self.gauge(
             "lake_remembered_seconds",
-            "The job recognises a resend within this time: LAKE__HORIZON, or less if LAKE__DEDUP_MEMORY is too small for it: then"
-            " later resends land again.",
+            "The job recognises a resend within this time: LAKE__HORIZON, or less if LAKE__DEDUP_MEMORY is too small for it.",
         )
         self.records_quarantined = self.counter(
             "lake_quarantined",
@@ -56,8 +55,8 @@ class LakeMetrics(Catalogue):
         )
         self.lag_offsets = self.gauge(
             "lake_lag_offsets",
-            "Lag: offsets between what has landed and the partition's end, as Kafka says it, also those of a transaction that"
-            " nobody has ended, which hold back the job. Absent while Kafka does not answer.",
+            "Lag: offsets between what has landed and the partition's end, also of a transaction that nobody has ended. Absent"
+            " while Kafka does not answer.",
             ("topic", "partition"),
         )
         self.retention_margin_offsets = self.gauge(
@@ -66,7 +65,7 @@ class LakeMetrics(Catalogue):
             ("topic", "partition"),
         )
         self.group_failures = self.counter(
-            "lake_group_failures", "Failed reports: of the lag, or of offsets to the consumer group. Landing continues."
+            "lake_group_failures", "Failed reports: of the lag, or of offsets to the consumer group."
         )
         self.files = self.gauge("lake_files", "Data files of the table.", ("table",))
         self.small_files = self.gauge(
@@ -84,7 +83,7 @@ class LakeMetrics(Catalogue):
         )
         self.maintenance_failures = self.counter(
             "lake_maintenance_failures",
-            "Pieces of maintenance that failed, by task. The job tries them again later; the log says why.",
+            "Pieces of maintenance that failed, by task. They are tried again; the log says why.",
             ("task",),
             TASKS,
         )
@@ -94,6 +93,5 @@ class LakeMetrics(Catalogue):
         )
         self.clocks_disagree = self.gauge(
             "lake_clocks_disagree",
-            "1 while these differ by more than five minutes, as if the job lags: retention, vacuum and the clean-up of the log"
-            " stop until they agree.",
+            "1 while these differ by more than five minutes: retention, vacuum and the clean-up of the log wait meanwhile.",
         )

@@ -232,24 +232,23 @@ class ReceiverMetrics(Catalogue):
         super().__init__()
         self.build_info = self.gauge(
             "build_info",
-            "1, with the version, and whether the native core encodes plain events (HEADRACE_NATIVE): if not, each costs more.",
+            "1, with the version, and whether the native core encodes plain events (HEADRACE_NATIVE).",
             ("version", "native"),
         )
         self.connections = self.gauge("connections", "Open connections.")
         self.connections_opened = self.counter("connections_opened", "Connections accepted since start.")
         self.connections_closed = self.counter(
             "connections_closed",
-            "Connections closed, by reason: peer, age and drain are ordinary; handshake is one that ended before TLS or a "
-            "PROXY header was through, such as a balancer's look at the port; protocol_error is the client's fault, deaf a "
-            "client that stopped reading, silent one that was idle and made way for another, abandoned Kafka's fault, "
-            "internal a bug in Headrace, with a stack in its log.",
+            "Connections closed, by reason: peer, age and drain are ordinary; handshake: it ended before TLS or a PROXY header "
+            "was through; protocol_error: the client's fault; deaf: a client that stopped reading; silent: an idle one that made "
+            "way for another; abandoned: Kafka's fault; internal: a bug in Headrace, with a stack in its log.",
             ("why",),
             ("peer", "age", "drain", "handshake", "protocol_error", "deaf", "silent", "abandoned", "internal"),
         )
         self.bytes_received = self.loop_counter("received_bytes", "Bytes read from clients.")
         self.events_acknowledgeable = self.loop_counter(
             "events_acknowledgeable",
-            "Events of stored frames whose client asked for an acknowledgement. It leaves in the order of the frames.",
+            "Events of stored frames whose client asked for an acknowledgement.",
         )
         self.events_stored = self.loop_counter("events_stored", "Events stored on the events topic.")
         self.events_quarantined = self.counter(
@@ -268,7 +267,7 @@ class ReceiverMetrics(Catalogue):
         )
         self.events_republished = self.counter(
             "events_republished",
-            "Events that were sent again under another identity, since Kafka may have stored them already.",
+            "Events that were sent again, though Kafka may have stored them already.",
         )
         self.limit_hits = self.counter(
             "limit_hits",
@@ -302,8 +301,7 @@ class ReceiverMetrics(Catalogue):
         self.sources = self.top_sources(
             (
                 "top_source_events",
-                "Events of the last minute of the ten sources that sent most: addresses, or names in certificates. Of several"
-                " hundred busy ones it may be less than they sent.",
+                "Events of the last minute of the ten sources that sent most, by address or name in the certificate.",
             ),
             ("top_source_bytes", "Bytes of the same, as their frames were held."),
         )

@@ -23,7 +23,7 @@ class KafkaSettings(Section):
     events_topic: str = Field("headrace.events", description="Topic for events.")
     quarantine_topic: str = Field("headrace.quarantine", description="Topic for what could not be understood.")
     segments_topic: str = Field(
-        "headrace.segments", description="Topic that holds the segments of the segment service: its only store."
+        "headrace.segments", description="Topic that holds the segments of the segment service."
     )
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT", description="Security protocol, as in every Kafka client."
@@ -46,14 +46,14 @@ class KafkaSettings(Section):
         None, description="PEM file of the CA that signed the brokers' certificates; default: the system's."
     )
     certificate: Path | None = Field(
-        None, description="PEM file with the certificate, and its chain, that this process shows to brokers with TLS."
+        None, description="PEM file with the certificate and its chain for brokers that ask for one."
     )
     key: Path | None = Field(None, description="PEM file with the certificate's private key, unencrypted.")
     ack_deadline: Seconds = Field(
-        300, gt=0, description="How long a frame may wait for Kafka before its connection closes, unacknowledged."
+        300, gt=0, description="How long a frame may wait for Kafka; then its connection closes."
     )
     request_timeout: Seconds = Field(  # Kafka's field: 32 bits of milliseconds. Users who mean these write 30,000
-        30, ge=1, le=3_600, description="Time for a request to a broker before it is sent again on a new connection."
+        30, ge=1, le=3_600, description="Time for a request to a broker; then it is sent again."
     )
 
     @model_validator(mode="after")
@@ -121,6 +121,5 @@ class TopicSettings(Section):
     retention_bytes: Bytes = Field(
         -1,
         ge=-1,
-        description="`retention.bytes` of each partition of the events and quarantine topics; -1: unlimited (a laptop's stack"
-        " sets a limit).",
+        description="`retention.bytes` of each partition of the events and quarantine topics; -1: unlimited.",
     )

@@ -61,7 +61,7 @@ class LimitSettings(Section):
     connections: int = Field(
         10_000,
         ge=1,
-        description="Maximum open connections; for a newcomer the longest idle that is owed nothing leaves.",
+        description="Maximum open connections; for a newcomer the longest idle leaves.",
     )
     frame_bytes: Bytes = Field(16 * MIB, ge=KIB, description="Maximum size of one frame as received.")
     frame_time: Seconds = Field(
@@ -76,19 +76,18 @@ class LimitSettings(Section):
     connection_age: Seconds = Field(
         3600,
         ge=0,
-        description="Close a connection, between frames, at about this age, so that clients rebalance; 0: never. It does not"
-        " apply to a client that asks for no acknowledgement: it could lose what it sends meanwhile.",
+        description="Close a connection, between frames, at about this age, so that clients rebalance; 0: never. Not of a client"
+        " that asks for no acknowledgement.",
     )
     connection_budget: Bytes = Field(
         96 * MIB,
         ge=64 * KIB,
-        description="Maximum bytes in flight of one connection: each frame counts from its first byte until stored.",
+        description="Maximum bytes in flight of one connection: from a frame's first byte until stored.",
     )
     process_budget: Bytes = Field(
         256 * MIB,
         ge=128 * KIB,
-        description="Maximum bytes in flight of all connections: half for received frames (above that, no socket is read), "
-        "half for what they inflate to.",
+        description="Maximum bytes in flight of all connections: half for received frames, half for what they inflate to.",
     )
     drain_time: Seconds = Field(25, gt=0, description="How long a stopping service waits for Kafka and its clients.")
 
