@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace_common import __version__
-from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Ticket
 from headrace_common.session.ledger import Ledger
 from headrace_common.session.memory import Memory
 from typing_extensions import override
@@ -148,12 +148,3 @@ class CourierSession(ByteSession):
     def frames(self) -> Iterator[Frame]:
         while self._ready:
             yield self._ready.popleft()
-
-    @override
-    def eof(self) -> None:
-        if self._decoder.partial_bytes():
-            raise self._decoder.fault("the stream ends inside a message")
-
-    @override
-    def status(self) -> Status:
-        return Status(partial_bytes=self._decoder.partial_bytes(), busy=self._decoder.busy)

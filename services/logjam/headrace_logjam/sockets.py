@@ -224,10 +224,7 @@ class ProducerSocket(BoundSocket):
         connection = MessageConnection(runtime.receiver, Peer(self.name, 0, self.name), session, self._read, AHEAD)
         self._read.open(made, connection)
         self._around.opened.append(connection)
-        runtime.tasks.start(self._serve(connection), self.name)
-
-    async def _serve(self, connection: MessageConnection) -> None:
-        await connection.closed.wait()
+        runtime.tasks.start(connection.closed.wait(), self.name)
 
     @override
     async def close(self) -> None:

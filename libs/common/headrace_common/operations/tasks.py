@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 
 class Tasks:
@@ -16,12 +17,12 @@ class Tasks:
 
     def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:
         self._on_end = on_end
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self.problem: str | None = None
         """Which task ended first, and why. None: all are running."""
 
-    def start(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+    def start(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[Any]:
         """Starts a task that must not end by itself. `name`: its name in the log."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
@@ -40,7 +41,7 @@ class Tasks:
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         cause = "cancelled" if task.cancelled() else repr(task.exception())
         if self.problem is None and not self._stopping:

@@ -212,7 +212,7 @@ class ByteSession(Session):
     """A conversation over a stream of bytes. Whole input and one byte at a time give the same result."""
 
     _decoder: Parser[Any] | None = None
-    """The parser of its bytes, if it has one."""
+    """The parser of its bytes, if it has one: `eof`, `status` and `close` are its, unless the session overrides them."""
 
     over: bool = False
     """What `outgoing` has returned ends the conversation: nothing more is read, said or acknowledged."""
@@ -231,6 +231,13 @@ class ByteSession(Session):
         """Learns that the peer has finished sending; pending frames are still acknowledged. Raises `ProtocolError` inside a
         frame.
         """
+        if self._decoder is not None and self._decoder.partial_bytes():
+            raise self._decoder.fault("the stream ends inside a message")
+
+    @override
+    def status(self) -> Status:
+        decoder = self._decoder
+        return NOTHING if decoder is None else Status(partial_bytes=decoder.partial_bytes(), busy=decoder.busy)
 
     @override
     def close(self) -> None:

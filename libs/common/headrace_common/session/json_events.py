@@ -62,17 +62,8 @@ class JsonEvents(Generic[F]):
         return None
 
     def envelope(self, host: str | None = None, stream: str | None = None) -> Envelope:
-        """Returns the envelope of events from `host` in `stream`. A certificate's subject overrides `host`; the address replaces
-        a missing one.
-        """
-        identity = host if host and self._peer.anonymous and is_name(host) else self._peer.identity
-        stream = stream if stream and is_name(stream) else ""
-        key = (identity, stream)
-        known: Envelope | None = self.memory.get(key)
-        if known is None:
-            known = Envelope(self._protocol, source(self._protocol, identity), stream)
-            self.memory.put(key, known, known.size + sum(map(sys.getsizeof, key)))
-        return known
+        """Returns what `envelope_of` does."""
+        return envelope_of(self._protocol, self._peer, self.memory, host, stream)
 
     def origin(self, key: bytes, raw: bytes) -> native.Origin | None:
         """Returns what `native.Find` asks for."""
@@ -159,3 +150,19 @@ class JsonFrame(Frame, Generic[F]):
 def is_name(text: str) -> bool:
     """Returns whether a text is short enough to name a host or a stream."""
     return len(text) <= NAME_BYTES and len(text.encode("utf-8", "replace")) <= NAME_BYTES
+
+
+def envelope_of(
+    protocol: str, peer: Peer, memory: Memory, host: str | None = None, stream: str | None = None
+) -> Envelope:
+    """Returns the envelope of events from `host` in `stream`. A certificate's subject overrides `host`; the address replaces a
+    missing one.
+    """
+    identity = host if host and peer.anonymous and is_name(host) else peer.identity
+    stream = stream if stream and is_name(stream) else ""
+    key = (identity, stream)
+    known: Envelope | None = memory.get(key)
+    if known is None:
+        known = Envelope(protocol, source(protocol, identity), stream)
+        memory.put(key, known, known.size + sum(map(sys.getsizeof, key)))
+    return known
