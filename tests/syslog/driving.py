@@ -13,8 +13,7 @@ from headrace_common.record.event import Event, Reject
 from headrace_common.session.interface import Peer
 from headrace_common.session.memory import Memory
 from headrace_syslog.events import MessageMaker
-from headrace_syslog.session.plain import StreamSession
-from headrace_syslog.session.relp import RelpSession
+from headrace_syslog.session import RelpSession, StreamSession
 from headrace_syslog.wire.relp import RelpDecoder, RelpFrame
 
 from tests import driving

@@ -13,7 +13,7 @@ import pytest
 from headrace_cli.verbs.explain import explain
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Message
-from headrace_syslog.session.plain import DatagramSession
+from headrace_syslog.session import DatagramSession
 
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receiver

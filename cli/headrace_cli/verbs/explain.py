@@ -19,9 +19,9 @@ _CLASSES: Final = {
     "forward": "headrace_forward.session:ForwardSession",
     "lumberjack": "headrace_lumberjack.session:LumberjackSession",
     "otlp": "headrace_otlp.session:OtlpSession",
-    "relp": "headrace_syslog.session.relp:RelpSession",
+    "relp": "headrace_syslog.session:RelpSession",
     "segment": "headrace_segment.session.conversation:SegmentSession",
-    "syslog": "headrace_syslog.session.plain:StreamSession",
+    "syslog": "headrace_syslog.session:StreamSession",
 }
 
 

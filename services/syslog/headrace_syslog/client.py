@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.session.client import STREAM, Answer, Client, Remark
+from headrace_common.record.event import rfc3339_ms
+from headrace_common.session.client import STREAM, Answer, OrderedClient, Remark
 from typing_extensions import override
 
 from headrace_syslog.wire.relp import ANSWER, GOODBYE, OPEN, SYSLOG, RelpDecoder, RelpFrame
 
-REPLY_BYTES: Final = 64 << 10
-"""Maximum size of a server's reply."""
 
-PRIORITY: Final = 14
-"""user.info"""
-
-
-class RelpClient(Client):
+class RelpClient(OrderedClient):
     """Each message names itself by a number (RFC 5424, 7.3.1). A frame is messages that are answered one by one."""
 
     named = True
@@ -34,16 +28,13 @@ class RelpClient(Client):
         super().__init__()
         self._proc_id = os.urandom(8).hex()
         self._sequence = count(1)
-        self._last = 1  # number of the last frame; the first is that of `open`
-        self._firsts: list[int] = []  # by frame: the number of its first message
-        self._answered: dict[int, int] = {}  # on this connection
-        self._replies = RelpDecoder(REPLY_BYTES)
+        self._firsts = [2]  # by frame, and of the next one: the number of its first message, behind that of `open`
+        self.again()
 
     @override
     def document(self, event: Mapping[str, Any]) -> bytes:
-        seconds, fraction = divmod(time.time_ns() // 1000, 10**6)
-        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:06d}Z"
-        header = f'<{PRIORITY}>1 {at} - {STREAM} {self._proc_id} - [meta sequenceId="{next(self._sequence)}"] '
+        at, number = rfc3339_ms(time.time_ns() // 10**6).decode(), next(self._sequence)
+        header = f'<14>1 {at} - {STREAM} {self._proc_id} - [meta sequenceId="{number}"] '  # 14: user.info
         return header.encode() + orjson.dumps(dict(event))
 
     @override
@@ -54,22 +45,16 @@ class RelpClient(Client):
     @override
     def payload(self, documents: Sequence[bytes]) -> bytes:
         self._next(len(documents))
-        self._firsts.append(self._last + 1)
-        self._last += len(documents)
-        frames = (RelpFrame(number, SYSLOG, each) for number, each in enumerate(documents, self._firsts[-1]))
-        return b"".join(frame.encode() for frame in frames)
+        first = self._firsts[-1]
+        self._firsts.append(first + len(documents))
+        return b"".join(RelpFrame(number, SYSLOG, each).encode() for number, each in enumerate(documents, first))
 
     @override
     def again(self) -> bytes:
-        self._answered.clear()
-        self._replies.close()
-        self._replies = RelpDecoder(REPLY_BYTES)
+        super().again()
+        self._answered = 0  # of the oldest frame that is under way
+        self._replies = RelpDecoder(64 << 10)
         return RelpFrame(1, OPEN, b"relp_version=1\nrelp_software=headrace\ncommands=syslog").encode()
-
-    @override
-    def repeat(self, frame: int) -> None:
-        """Notes that none of it is answered: its numbers stay."""
-        self._answered.pop(frame, None)
 
     @override
     def receive(self, data: bytes) -> list[Answer | Remark]:
@@ -78,12 +63,14 @@ class RelpClient(Client):
     def _heard(self, reply: RelpFrame) -> Answer | Remark:
         if reply.command == GOODBYE or (reply.command == ANSWER and reply.number == 1):
             return Remark(f"{reply.command.decode()} {reply.data.decode(errors='replace')}")
-        frame = bisect_right(self._firsts, reply.number) - 1
-        if reply.command != ANSWER or not reply.data.startswith(b"200") or frame < 0:
+        if reply.command != ANSWER or not reply.data.startswith(b"200") or not self._under_way:
             raise ProtocolError(f"a reply {reply.command!r} to {reply.number}: {reply.data[:80]!r}")
-        count = reply.number - self._firsts[frame] + 1
-        if count != self._answered.get(frame, 0) + 1:
-            raise ProtocolError(f"an answer to message {count} of a frame after that to {self._answered.get(frame, 0)}")
-        answer = self._answer(frame, count)
-        self._answered[frame] = count
+        frame = self._under_way[0]
+        if reply.number != self._firsts[frame] + self._answered:
+            raise ProtocolError(f"an answer to {reply.number}, not to {self._firsts[frame] + self._answered}")
+        self._answered += 1
+        answer = self._answer(frame, self._answered)
+        if answer.whole:
+            self._under_way.popleft()
+            self._answered = 0
         return answer

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace_common.operations.settings import ServiceSettings
 from headrace_common.protocol import Port, Protocol
 
-from headrace_syslog.metrics import SyslogMetrics
-from headrace_syslog.settings import RELP_PORT, SYSLOG_PORT
-
 if TYPE_CHECKING:
+    from headrace_common.operations.metrics import Catalogue
     from headrace_common.receiver import Parts, Runtime
+
+RELP_PORT: Final = 2514
+"""The port of rsyslog's examples."""
+
+SYSLOG_PORT: Final = 5514
+"""For TCP and UDP: syslog's own, 514, is one that only root may open."""
+
+
+def dropped_datagrams(catalogue: Catalogue) -> Any:
+    """Declares the metric that only the receiver of syslog has."""
+    return catalogue.counter(
+        "syslog_datagrams_dropped",
+        "Datagrams that the kernel dropped because they were not read in time, as the next datagram tells. They are lost.",
+    )
 
 
 def build_relp(runtime: Runtime[ServiceSettings]) -> Parts:
     """Makes stream listeners only: the protocol has no other transport."""
     from headrace_common.receiver import Memory, Parts, stream_listeners
 
-    from headrace_syslog.session.relp import RelpSession
+    from headrace_syslog.session import RelpSession
 
-    settings, memory = runtime.settings, Memory()
-    return Parts(stream_listeners(runtime, RELP_PORT, lambda peer: RelpSession(peer, settings.limits, memory)))
+    limits, memory = runtime.settings.limits, Memory()
+    return Parts(stream_listeners(runtime, RELP_PORT, lambda peer: RelpSession(peer, limits, memory)))
 
 
 def build_syslog(runtime: Runtime[ServiceSettings]) -> Parts:
@@ -29,13 +41,13 @@ def build_syslog(runtime: Runtime[ServiceSettings]) -> Parts:
     from headrace_common.receiver import Memory, Parts, stream_listeners
 
     from headrace_syslog.datagrams import DatagramListener
-    from headrace_syslog.session.plain import DatagramSession, StreamSession
+    from headrace_syslog.session import DatagramSession, StreamSession
 
-    settings, memory = runtime.settings, Memory()
-    own = settings.limits, memory
-    listeners = stream_listeners(runtime, SYSLOG_PORT, lambda peer: StreamSession(peer, *own))
-    if settings.tls.cert is None:
-        listeners.append(DatagramListener(runtime, DatagramSession(*own)))
+    limits, memory = runtime.settings.limits, Memory()
+    listeners = stream_listeners(runtime, SYSLOG_PORT, lambda peer: StreamSession(peer, limits, memory))
+    if runtime.settings.tls.cert is None:
+        dropped = dropped_datagrams(runtime.metrics).inc
+        listeners.append(DatagramListener(runtime, SYSLOG_PORT, DatagramSession(limits, memory), dropped))
     return Parts(listeners)
 
 
@@ -60,7 +72,7 @@ SYSLOG: Final = Protocol(
     ops_port=8091,
     settings=ServiceSettings,
     build=build_syslog,
-    metrics=SyslogMetrics,
+    metrics=dropped_datagrams,
     again="headrace_syslog.again:read",
     hint='rsyslog: action(type="omfwd" protocol="tcp" tcp_framing="octet-counted" target="…" port="{listen}")',
 )

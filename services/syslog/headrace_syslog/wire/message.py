@@ -6,10 +6,7 @@ No message is malformed: what cannot be parsed further is its text.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Final
-
-from headrace_common.record.json_object import utc
+from typing import Any, Final, NamedTuple
 
 NO_PRIORITY: Final = 13
 """user.notice, of a message without a priority (RFC 3164, 4.3.3)."""
@@ -23,103 +20,73 @@ BOM: Final = b"\xef\xbb\xbf"
 PARAMETERS: Final = 1_000
 """Maximum parameters and elements of structured data that are read. A message with more goes on as text."""
 
-Values = dict[bytes, list[bytes]]
-"""The parameters of an element, by name, which may be repeated (RFC 5424, 6.3.3)."""
-
-_NAMES: Final = "timestamp", "hostname", "app_name", "proc_id", "msg_id"
+_NAMES: Final = b"timestamp", b"hostname", b"app_name", b"proc_id", b"msg_id"
 _PRIORITY: Final = re.compile(rb"<(\d{1,3})>")
 _HEADER: Final = re.compile(rb"1 ([!-~]{1,255}) ([!-~]{1,255}) ([!-~]{1,255}) ([!-~]{1,255}) ([!-~]{1,255}) ")
 _ELEMENT: Final = re.compile(rb"\[([!#-<>-\\^-~]{1,255})")
 _PARAMETER: Final = re.compile(rb' ([!#-<>-\\^-~]{1,255})="((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 _ESCAPED: Final = re.compile(rb'\\(["\\\]])')
-_MONTHS: Final = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
-_TIME: Final = re.compile(
-    rb"((?:%b) {1,2}\d{1,2} (?:\d{4} )?\d\d:\d\d:\d\d(?:\.\d{1,9})?" % b"|".join(_MONTHS)
-    + rb"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?):? "
+_TIME: Final = (
+    rb"((?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}\d{1,2} (?:\d{4} )?\d\d:\d\d:\d\d(?:\.\d{1,9})?"
+    rb"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?):? "
 )
-_HOST: Final = re.compile(rb"([\w.:/-]{1,255}) ")
-_TAG: Final = re.compile(rb"([^\s:\[\]]{1,255})(?:\[([^\s\[\]]{0,255})\])?:(?: |$)")
+_TAG: Final = rb"([^\s:\[\]]{1,255})(?:\[([^\s\[\]]{0,255})\])?:(?: |$)"
+_OLD: Final = re.compile(_TIME + rb"(?:(?!%b)([\w.:/-]{1,255}) )?(?:%b)?" % (_TAG, _TAG))
+"""RFC 3164: a time, a host that may be missing, and a tag that may be missing."""
 
 
-@dataclass(slots=True)
-class SyslogMessage:
-    """The parts of a message, as sent; one that it does not have is empty. `structured`: elements by their ids."""
+class SyslogMessage(NamedTuple):
+    """The parts of a message, as sent, by names; but for `message`, its text, those that it does not have are missing.
+
+    `structured_data` has elements by their ids, each of parameters by their names: a text, or a list of all that are named alike
+    (RFC 5424, 6.3.3).
+    """
 
     priority: int
-    text: bytes
-    timestamp: bytes = b""
-    hostname: bytes = b""
-    app_name: bytes = b""
-    proc_id: bytes = b""
-    msg_id: bytes = b""
-    structured: dict[bytes, Values] = field(default_factory=dict)
+    parts: dict[bytes, Any]
 
     @property
     def numbered(self) -> bool:
         """Whether no other message has the same bytes: its sender has numbered it (RFC 5424, 7.3.1) and says when it was made,
         and who it is, or a fraction of the second.
         """
-        is_one = self.hostname or b"." in self.timestamp
-        return bool(self.timestamp and is_one) and b"sequenceId" in self.structured.get(b"meta", {})
+        meta, time = self.parts.get(b"structured_data", {}).get(b"meta", {}), self.parts.get(b"timestamp", b"")
+        return b"sequenceId" in meta and bool(time and (b"hostname" in self.parts or b"." in time))
 
 
 def parse(raw: bytes) -> SyslogMessage:
     """Parses any bytes."""
-    found = _PRIORITY.match(raw)
-    if found is None or int(found[1]) > HIGHEST:
-        return _old(raw, 0, NO_PRIORITY)
-    at, priority = found.end(), int(found[1])
-    header = _HEADER.match(raw, at)
-    if header is not None:
-        data = _structured(raw, header.end())
-        if data is not None:
-            structured, end = data
-            made = SyslogMessage(priority, _text(raw[end + 1 :].removeprefix(BOM)), structured=structured)
-            for name, value in zip(_NAMES, header.groups(), strict=True):
-                setattr(made, name, b"" if value == b"-" else value)
-            return made
-    return _old(raw, at, priority)
+    at, priority, parts = 0, NO_PRIORITY, dict[bytes, Any]()
+    if (found := _PRIORITY.match(raw)) and int(found[1]) <= HIGHEST:
+        at, priority = found.end(), int(found[1])
+    if at and (header := _HEADER.match(raw, at)) and (data := _structured(raw, header.end())):
+        parts = {name: text for name, text in zip(_NAMES, header.groups(), strict=True) if text != b"-"}
+        structured, end = data
+        if structured:
+            parts[b"structured_data"] = structured
+        text = raw[end + 1 :].removeprefix(BOM)
+    else:
+        if old := _OLD.match(raw, at):
+            at, (time, _, _, *others) = old.end(), old.groups()
+            parts = {name: text for name, text in zip(_NAMES, (time, *others), strict=False) if text}
+        text = raw[at:]
+    parts[b"message"] = text.removesuffix(b"\n")  # some senders put it there, as rsyslog's own templates
+    return SyslogMessage(priority, parts)
 
 
-def _structured(raw: bytes, at: int) -> tuple[dict[bytes, Values], int] | None:
+def _structured(raw: bytes, at: int) -> tuple[dict[bytes, Any], int] | None:
     """Returns the elements that begin at `at`, and where they end. None: they are none, or too many, or one is there twice."""
-    elements: dict[bytes, Values] = {}
-    parameters = PARAMETERS
-    if raw.startswith(b"-", at):
-        return ({}, at + 1) if raw[at + 1 : at + 2] in (b"", b" ") else None
-    while (element := _ELEMENT.match(raw, at)) is not None:
-        values: Values = {}
-        at, parameters = element.end(), parameters - 1
-        while parameters >= 0 and (pair := _PARAMETER.match(raw, at)) is not None:
+    elements: dict[bytes, Any] = {}
+    begin, left = at, PARAMETERS
+    at += raw.startswith(b"-", at)
+    while (at == begin or elements) and (element := _ELEMENT.match(raw, at)):
+        values: dict[bytes, list[bytes]] = {}
+        at, left = element.end(), left - 1
+        while left >= 0 and (pair := _PARAMETER.match(raw, at)):
             values.setdefault(pair[1], []).append(_ESCAPED.sub(rb"\1", pair[2]))
-            at, parameters = pair.end(), parameters - 1
-        if parameters < 0 or element[1] in elements or not raw.startswith(b"]", at):
+            at, left = pair.end(), left - 1
+        if left < 0 or element[1] in elements or not raw.startswith(b"]", at):
             return None
-        elements[element[1]] = values
+        elements[element[1]] = {name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()}
         at += 1
-    return (elements, at) if elements and raw[at : at + 1] in (b"", b" ") else None
-
-
-def _old(raw: bytes, at: int, priority: int) -> SyslogMessage:
-    """Parses what begins at `at` as RFC 3164: a time, a host that may be missing, a tag, text."""
-    made = SyslogMessage(priority, b"")
-    if time := _TIME.match(raw, at):
-        made.timestamp, at = time[1], time.end()
-        tag = _TAG.match(raw, at)
-        if tag is None and (host := _HOST.match(raw, at)):
-            made.hostname, at = host[1], host.end()
-            tag = _TAG.match(raw, at)
-        if tag is not None:
-            made.app_name, made.proc_id, at = tag[1], tag[2] or b"", tag.end()
-    made.text = _text(raw[at:])
-    return made
-
-
-def _text(text: bytes) -> bytes:
-    """Returns a text without the line feed that some senders put behind it, as rsyslog's own templates."""
-    return text.removesuffix(b"\n")
-
-
-def time_of(message: SyslogMessage) -> bytes | None:
-    """Returns the message's time by RFC 3339 in UTC. None: it has none, or its zone is not known."""
-    return utc(message.timestamp.decode("ascii", "replace").replace(",", "."))
+    return (elements, at) if at > begin and raw[at : at + 1] in (b"", b" ") else None

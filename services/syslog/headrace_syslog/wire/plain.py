@@ -14,10 +14,8 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.parser import AtLeast, Parser, Steps
 from typing_extensions import override
 
-FRAME_BYTES: Final = "LIMITS__FRAME_BYTES"
-_COUNT: Final = re.compile(rb"([1-9]\d{0,8}) ")
+_NEXT: Final = re.compile(rb"[\n\r\0]*+(?:([1-9]\d{0,8}) |([^\n\0]++)[\n\0])")
 _DIGITS: Final = re.compile(rb"[1-9]\d{0,8}")
-_BETWEEN: Final = re.compile(rb"[\n\r\0]*")
 _END: Final = re.compile(rb"[\n\0]")
 
 
@@ -26,7 +24,8 @@ class SyslogDecoder(Parser[bytes]):
 
     def __init__(self, frame_bytes: int) -> None:
         self._frame_bytes = frame_bytes
-        self._line: list[bytes] = []  # a line without its end
+        self.counted = False
+        """The current message is one behind its count."""
         super().__init__()
 
     @override
@@ -35,70 +34,53 @@ class SyslogDecoder(Parser[bytes]):
         while True:
             self.begins()
             data = yield AtLeast(need)
-            at, need = yield from self._frames(data)
-            self._line = [] if need else [data[at:]]
-            if need:
-                self.unread(data[at:])
+            at, need = yield from self._whole(data)
+            rest = [data[at:]]
             del data  # not kept while nothing comes
-            if not need:
-                need = 1
-                yield (yield from self._rest_of_line())
+            if need:
+                self.unread(rest.pop())
+            else:
+                need = yield from self._rest_of(rest)
 
-    def _frames(self, data: bytes) -> Generator[Any, bytes, tuple[int, int]]:
+    def _whole(self, data: bytes) -> Generator[Any, bytes, tuple[int, int]]:
         """Yields the messages that are whole. Returns where they end, and how many bytes the next one has at least; 0: it is a
         line.
         """
         at = 0
-        while at < len(data):
-            between = _BETWEEN.match(data, at)
-            at = at if between is None else between.end()
-            self.begins(data, at)
-            if count := _COUNT.match(data, at):
-                end = count.end() + self._checked(int(count[1]))
+        while found := _NEXT.match(data, at):
+            begin = found.start(found.lastindex or 0)
+            self.begins(data, begin)
+            self.counted = found.lastindex == 1
+            at = found.end()
+            if self.counted:
+                end = at + self._checked(int(found[1]))
                 if len(data) < end:
-                    return at, end - at
-                yield data[count.end() : end]
-                at = end
-            elif at == len(data) or _DIGITS.fullmatch(data, at):
-                return at, len(data) - at + 1
-            elif (last := _END.search(data, at)) is None:
-                return at, 0
+                    return begin, end - begin
+                yield data[at:end]
+                at, self.counted = end, False
             else:
-                self._checked(last.start() - at)
-                yield data[at : last.start()].removesuffix(b"\r")
-                at = last.end()
-        return at, 1
+                self._checked(len(found[2]))
+                yield found[2].removesuffix(b"\r")
+        left = len(data[at:].lstrip(b"\n\r\0"))
+        at = len(data) - left
+        self.begins(data, at)
+        return at, left + 1 if not left or _DIGITS.fullmatch(data, at) else 0
 
-    def _rest_of_line(self) -> Generator[Any, bytes, bytes]:
-        while True:
+    def _rest_of(self, line: list[bytes]) -> Generator[Any, bytes, int]:
+        """Yields a line that has begun, in pieces so that none is looked through twice. Returns what `_whole` does."""
+        last = None
+        while last is None:
             self._checked(self.held)
             piece = yield AtLeast(1)
             last = _END.search(piece)
-            self._line.append(piece if last is None else piece[: last.start()])
-            if last is None:
-                self.held += len(piece)
-            else:
-                self.unread(piece[last.end() :])
-                line, self._line = b"".join(self._line), []
-                self._checked(len(line))
-                return line.removesuffix(b"\r")
+            line.append(piece[: last.start() if last else None])
+            self.held += len(line[-1])
+        self._checked(self.held)
+        self.unread(piece[last.end() :])
+        yield b"".join(line).removesuffix(b"\r")
+        return 1
 
     def _checked(self, size: int) -> int:
         if size > self._frame_bytes:
-            raise ProtocolError("a message that is too large", limit=FRAME_BYTES)
+            raise ProtocolError("a message that is too large", limit="LIMITS__FRAME_BYTES")
         return size
-
-    @override
-    def close(self) -> None:
-        self._line = []
-        super().close()
-
-    def last(self) -> bytes:
-        """Returns the line in which the stream ends; empty: none. Raises `ProtocolError` if it ends inside a counted message."""
-        rest = bytes(self._buffer[self._at :])
-        line = b"".join(self._line) + rest
-        if not self._line and rest and not _DIGITS.fullmatch(rest):
-            raise self.fault("the stream ends inside a message")
-        self.close()
-        self._base = self._offset
-        return line.removesuffix(b"\r")

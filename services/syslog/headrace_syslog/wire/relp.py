@@ -22,13 +22,11 @@ GOODBYE: Final = b"serverclose"
 HINT: Final = 0
 """The number of a frame that asks for no answer."""
 
-HIGHEST: Final = 999_999_999
-"""The highest transaction number; 1 follows."""
+STORED: Final = b"%d rsp 6 200 OK\n"
+"""The answer to a message, by its number."""
 
-_HEADER: Final = re.compile(rb"(\d{1,9}) ([A-Za-z]{1,32}) (\d{1,9})(?=[ \n])")
-_BEGUN: Final = re.compile(rb"\d{0,9}|\d{1,9} [A-Za-z]{0,32}|\d{1,9} [A-Za-z]{1,32} \d{0,9}")
-_SPACE: Final = ord(" ")
-_END: Final = ord("\n")
+_HEADER: Final = re.compile(rb"(\d{1,9}) ([A-Za-z]{1,11}) (?:0{1,9}(?=\n)|(\d{1,9}) )")
+_BEGUN: Final = re.compile(rb"\d{0,9}|\d{1,9} [A-Za-z]{0,11}|\d{1,9} [A-Za-z]{1,11} \d{0,9}")
 
 
 class RelpFrame(NamedTuple):
@@ -57,11 +55,11 @@ class RelpDecoder(Parser[RelpFrame]):
         while True:
             self.begins()
             data = yield AtLeast(need)
-            at, need = yield from self._frames(data)
+            at, need = yield from self._whole(data)
             self.unread(data[at:])
             del data  # not kept while nothing comes
 
-    def _frames(self, data: bytes) -> Generator[Any, bytes, tuple[int, int]]:
+    def _whole(self, data: bytes) -> Generator[Any, bytes, tuple[int, int]]:
         """Yields the frames that are whole. Returns where they end, and how many bytes the next one has at least."""
         at = 0
         while at < len(data):
@@ -71,20 +69,14 @@ class RelpDecoder(Parser[RelpFrame]):
                 if _BEGUN.fullmatch(data, at) is None:
                     raise ProtocolError("no frame of RELP")
                 return at, len(data) - at + 1
-            size, begin = int(header[3]), header.end()
+            size, begin = int(header[3] or 0), header.end()
             if size > self._frame_bytes:
                 raise ProtocolError(f"a frame of {size} bytes", limit="LIMITS__FRAME_BYTES")
-            begin += data[begin] == _SPACE
             end = begin + size
             if len(data) <= end:
                 return at, end + 1 - at
-            if data[end] != _END or (size and data[begin - 1] != _SPACE):
+            if data[end : end + 1] != b"\n":
                 raise ProtocolError("no line feed where a frame ends")
             yield RelpFrame(int(header[1]), header[2], data[begin:end])
             at = end + 1
         return at, 1
-
-
-def answer(number: int, status: bytes = b"200 OK") -> bytes:
-    """Makes the answer to frame `number`."""
-    return RelpFrame(number, ANSWER, status).encode()

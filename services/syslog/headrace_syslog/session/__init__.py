@@ -1,1 +1,0 @@
-"""What may be acknowledged, and what cannot be. Pure."""
