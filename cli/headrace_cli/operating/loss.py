@@ -25,6 +25,7 @@ PROOF: Final = "exactly-once"
 GAPS: Final = "gaps"
 LOGJAM: Final = "logjam"
 QUARANTINE: Final = "quarantine"
+UNACKNOWLEDGED: Final = "unacknowledged"
 KAFKA: Final = "kafka"
 CONTENT: Final = "content"
 
@@ -38,6 +39,11 @@ _LOGJAM: Final = f"""
 _QUARANTINE: Final = """
     select reason, count(distinct (coalesce(id, concat(topic, '-', "partition", '-', "offset")), sha256)) as n
     from quarantine where {recent} group by all order by n desc"""
+
+_UNACKNOWLEDGED: Final = """
+    select protocol, count(*) as n from events where protocol in ('forward', 'logjam', 'syslog') and {recent}
+    group by all order by protocol"""
+"""Events of which all, or some that nothing tells apart, came without an acknowledgement."""
 
 
 def _asked(sql: str, lake: LakeAddress) -> list[Row]:
@@ -74,6 +80,10 @@ def of_tables(lake: LakeAddress, since: datetime | None = None) -> Iterator[Row]
         f"{row['n']:,} {row['reason']}" for row in _asked(_QUARANTINE.format(recent=recent.format("landed_at")), lake)
     )
     yield _check(QUARANTINE, True, f"kept byte for byte: {kept or 'nothing'}")
+    if came := _asked(_UNACKNOWLEDGED.format(recent=recent.format("landed_at")), lake):
+        counted = ", ".join(f"{row['n']:,} events by {row['protocol']}" for row in came)
+        said = f"what clients that ask for no acknowledgement lost on the way here cannot be told: {counted}"
+        yield _check(UNACKNOWLEDGED, True, said)
 
 
 def of_kafka(settings: KafkaSettings, lake: LakeAddress, *, content: bool = False) -> Iterator[Row]:

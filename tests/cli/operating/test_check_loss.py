@@ -50,8 +50,26 @@ def heard(number: int) -> dict[str, Any]:
 def test_a_loss_is_found_by_its_check_alone(tmp_path: Path, rows: dict[str, list[Any]], check: str, said: str) -> None:
     make(tmp_path, **{**WHOLE, **rows})
     found = list(loss.of_tables(tmp_path))
-    assert {each["check"]: each["ok"] for each in found} == FINE | ({check: False} if check else {})
+    checks = {each["check"]: each["ok"] for each in found if each["check"] != loss.UNACKNOWLEDGED}
+    assert checks == FINE | ({check: False} if check else {})
     assert all(said in each["detail"] for each in found if each["check"] == check)
+
+
+@pytest.mark.parametrize(
+    ("protocols", "said"),
+    [
+        (("syslog", "syslog"), "cannot be told: 2 events by syslog"),
+        (("forward", "relp"), "cannot be told: 1 events by forward"),
+    ],
+)
+def test_what_came_without_acknowledgements_cannot_be_told(
+    tmp_path: Path, protocols: tuple[str, str], said: str
+) -> None:
+    make(tmp_path, **{**WHOLE, "events": [event(number, protocol=name) for number, name in enumerate(protocols)]})
+    *others, found = loss.of_tables(tmp_path)
+    assert (found["check"], found["ok"]) == (loss.UNACKNOWLEDGED, True)
+    assert said in found["detail"]
+    assert {each["check"]: each["ok"] for each in others} == FINE
 
 
 def test_an_erasure_that_is_under_way_is_no_loss(tmp_path: Path) -> None:
