@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from headrace_common.record.contract import Reason
 from headrace_otlp.client import OtlpClient
@@ -15,15 +16,19 @@ from tests.contract.dialect import Dialect
 
 
 class JsonOtlpClient(OtlpClient):
-    """As OpenTelemetry's for JavaScript, in JSON."""
+    """As OpenTelemetry's for JavaScript, in JSON. A record that cannot be read would take its request along."""
 
     encoding = JSON
 
     def broken(self, event: Mapping[str, Any]) -> bytes:
-        return self.document(event)[:-1] + b',"flags":"none"}'
+        return b""
 
-    def _encoded(self, value: dict[str, Any], message: Message) -> bytes:
-        return orjson.dumps(value)
+    def encoded(self, message: Message) -> bytes:
+        return orjson.dumps(MessageToDict(message))
+
+    def body(self, documents: Sequence[bytes]) -> bytes:
+        scopes = b'"scopeLogs":[{"logRecords":[%b]}]' % b",".join(documents)
+        return b'{"resourceLogs":[%b,%b}]}' % (self._about[:-1], scopes)
 
 
 class OtlpDialect(Dialect):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import orjson
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Peer
-from headrace_otlp.events import RequestFrame
 from headrace_otlp.logs import PROTOBUF, wrapped
 from headrace_otlp.session import OtlpSession
-from headrace_otlp.settings import OtlpLimits, OtlpSection
 from headrace_otlp.wire import request
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -66,7 +65,7 @@ def answers(data: bytes) -> list[Answered]:
 
 def session(peer: Peer = PEER, **limits: Any) -> OtlpSession:
     """With the default limits, but for those named."""
-    return OtlpSession(peer, with_constants(OtlpLimits, limits)(**limits), OtlpSection())
+    return OtlpSession(peer, with_constants(LimitSettings, limits)(**limits))
 
 
 @dataclass
@@ -75,7 +74,6 @@ class Outcome(driving.Outcome):
 
     said: bytes = b""
     over: bool = False
-    frames: list[RequestFrame] = field(default_factory=list)
 
     @property
     def answers(self) -> list[Answered]:
@@ -100,9 +98,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
 
     def serve() -> None:
         for frame in driven.frames():
-            assert isinstance(frame, RequestFrame)
-            parts = parts_of(frame)
-            outcome.frames.append(frame)
+            parts = parts_of(frame, grows=True)
             outcome.parts.append(parts)
             driven.stored(frame.ticket, len(parts), True)
         while reply := driven.outgoing():
@@ -125,7 +121,7 @@ def record(text: str = "one", **more: Any) -> bytes:
 
 def body(*records: bytes, resource: bytes = NAMED, scope: bytes = b"") -> bytes:
     """A request's body in protobuf."""
-    return wrapped(resource, scope, records, PROTOBUF)
+    return wrapped(resource, scope, records)
 
 
 def sent(*records: bytes) -> bytes:

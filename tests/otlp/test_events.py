@@ -7,21 +7,19 @@ from typing import Any
 
 import orjson
 import pytest
+from headrace_common.operations.settings import ServiceSettings
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
 from headrace_common.session.again import QuarantinedItem
 from headrace_common.session.interface import Peer
 from headrace_otlp.again import read
-from headrace_otlp.client import any_value
-from headrace_otlp.logs import JSON, MOST_OBJECTS, PROTOBUF, wrapped
-from headrace_otlp.settings import OtlpSettings
-from headrace_otlp.values import MOST_VALUES
-from headrace_otlp.wire import DESCRIPTION_BYTES, request
+from headrace_otlp.logs import JSON, MOST_PIECES, MOST_VALUES, PROTOBUF
+from headrace_otlp.wire import request
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 
-from tests.driving import NOW_MS, PEER, Seen
-from tests.otlp.driving import NANOSECONDS, body, drive, every_way, record, sent
+from tests.driving import NOW_MS, PEER, Seen, feed
+from tests.otlp.driving import NANOSECONDS, answers, body, drive, every_way, record, sent, session
 
 
 def resource(**attributes: str) -> bytes:
@@ -74,7 +72,7 @@ def test_both_encodings_make_the_same_event_with_all_fields() -> None:
     scope = ScopeLogs(schema_url="https://s")
     scope.scope.name, scope.scope.version = "cart", "1"
     binary = request(body(full(), resource=resource(service_name="shop"), scope=scope.SerializeToString()), PROTOBUF)
-    names = any_value({"service.name": "shop"})["kvlistValue"]["values"]
+    names = [{"key": "service.name", "value": {"stringValue": "shop"}}]
     logs = {"scope": {"name": "cart", "version": "1"}, "schemaUrl": "https://s", "logRecords": [FULL_JSON]}
     text = {"resourceLogs": [{"resource": {"attributes": names}, "schemaUrl": "https://r", "scopeLogs": [logs]}]}
     for data in (binary, request(orjson.dumps(text), JSON)):
@@ -166,17 +164,18 @@ def test_one_record_that_is_not_understood_concerns_no_other() -> None:
     broken = record("b")[:-1]
     outcome = every_way(sent(record("a"), broken, record("c")))
     assert [event.json["body"] for event in outcome.events] == ["a", "c"]
-    assert [(reject.reason, reject.raw) for reject in outcome.rejects] == [(Reason.BAD_RECORD, broken)]
+    assert [(reject.reason, reject.raw) for reject in outcome.rejects] == [(Reason.BAD_RECORD, body(broken))]
     assert outcome.answers[0].status == 200
     assert outcome.answers[0].body == b"\x0a\x21\x08\x01\x12\x1din quarantine: bad_record (1)"
 
 
 def test_a_frame_that_is_built_again_counts_its_rejects_once() -> None:
-    outcome = drive([sent(record("b")[:-1])])
-    (frame,) = outcome.frames
-    before = frame.answer()
-    list(frame.parts())
-    assert frame.answer() == before
+    driven = session()
+    feed(driven, sent(record("b")[:-1]))
+    (frame,) = driven.frames()
+    assert len(list(frame.parts())) == len(list(frame.parts())) == 1
+    driven.stored(frame.ticket, 1, True)
+    assert [answer.rejected for answer in answers(driven.outgoing())] == [1]
 
 
 def nested(depth: int) -> bytes:
@@ -197,7 +196,7 @@ def valued(count: int) -> bytes:
 @pytest.mark.parametrize(
     ("within", "beyond", "limits", "reason"),
     [
-        (nested(32), nested(33), {}, Reason.TOO_DEEP),
+        (nested(34), nested(35), {}, Reason.BAD_RECORD),
         (valued(MOST_VALUES), valued(MOST_VALUES + 1), {}, Reason.OVERSIZED),
         (record("x" * 900), record("x" * 1000), {"event_bytes": 1024}, Reason.OVERSIZED),
         (record("x" * 900), record("x" * 1100), {"event_bytes": 1024}, Reason.OVERSIZED),
@@ -209,25 +208,34 @@ def test_a_record_beyond_a_limit_is_quarantined(within: bytes, beyond: bytes, li
     assert [part.reason if isinstance(part, Reject) else None for part in outcome.flat] == [None, reason]
 
 
-@pytest.mark.parametrize("over", [0, 1])
-def test_the_records_of_a_body_are_limited(over: int) -> None:
-    in_json = wrapped(b"", b"", [b'{"flags":1}'] * 3, JSON)
-    for data in (sent(*[record()] * 3), request(in_json, JSON)):
-        outcome = every_way(data, frame_events=3 - over)
-        assert outcome.statuses == [400 if over else 200]
-        assert [reject.reason for reject in outcome.rejects] == [Reason.TOO_MANY_EVENTS] * over
+def in_json(*records: Any, **more: Any) -> bytes:
+    """A request in JSON."""
+    return request(orjson.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": records}], **more}]}), JSON)
 
 
 @pytest.mark.parametrize("over", [0, 1])
-def test_resources_without_records_are_limited_as_well(over: int) -> None:
-    outcome = every_way(request(b"\x0a\x00" * 3, PROTOBUF), frame_events=3 - over)
+@pytest.mark.parametrize(
+    "data",
+    [
+        sent(*[record()] * 3),
+        in_json(*[{"flags": 1}] * 3),
+        request(b"\x0a\x00" * 5, PROTOBUF),
+        request(b'{"resourceLogs":[{"scopeLogs":[{},{},{}]},{}]}', JSON),
+    ],
+)
+def test_records_scopes_and_resources_of_a_body_are_limited(data: bytes, over: int) -> None:
+    outcome = every_way(data, frame_events=5 - over)
     assert outcome.statuses == [400 if over else 200]
+    assert [reject.reason for reject in outcome.rejects] == [Reason.TOO_MANY_EVENTS] * over
 
 
 @pytest.mark.parametrize("over", [0, 1])
-def test_the_objects_of_a_json_body_are_limited(over: int) -> None:
-    padded = b'{"x":[%b]}' % b",".join([b"{}"] * (MOST_OBJECTS - 1 + over))
-    outcome = drive([request(padded, JSON)])
+def test_the_values_of_a_json_body_are_limited(over: int) -> None:
+    padded = b'{"x":[%b]}' % b",".join([b"1"] * (MOST_PIECES - 1 + over))
+    assert drive([request(padded, JSON)]).statuses == [400 if over else 200]
+    values = [{"stringValue": ""}] * (2 * MOST_VALUES - 3 + over)
+    outcome = drive([in_json({"body": {"arrayValue": {"values": values}}})])
+    assert {reject.reason for reject in outcome.rejects} == {Reason.OVERSIZED}
     assert outcome.statuses == [400 if over else 200]
 
 
@@ -243,16 +251,21 @@ def test_a_resource_that_each_event_repeats_is_counted(over: int) -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_a_resource_is_limited(over: int) -> None:
-    about = resource(service_name="x" * (DESCRIPTION_BYTES - len(resource(service_name="x" * 65_000)) + 65_000 + over))
-    assert len(about) == DESCRIPTION_BYTES + over
-    outcome = drive([request(body(record(), resource=about), PROTOBUF)])
-    assert [reject.reason for reject in outcome.rejects] == [Reason.OVERSIZED] * over
+    about = resource(service_name="x" * 2000)
+    (part,) = drive([request(body(record(), resource=about), PROTOBUF)], event_bytes=len(about) + 20 - 21 * over).flat
+    assert isinstance(part, Reject)
+    assert ("resource" in part.detail) == bool(over)
 
 
 def test_what_is_said_of_a_fault_is_short() -> None:
-    raw = b'{"flags":"%b"}' % (b"x" * 10_000)
-    (reject,) = every_way(request(wrapped(b"", b"", [raw], JSON), JSON)).rejects
+    (reject,) = every_way(in_json({"flags": "x" * 10_000})).rejects
     assert len(reject.detail) <= 256
+
+
+def test_json_of_which_one_record_is_not_understood_is_quarantined_whole() -> None:
+    data = in_json({"traceId": "5b8e"}, {"traceId": "no"})
+    (reject,) = every_way(data).rejects
+    assert (reject.reason, reject.raw) == (Reason.BAD_RECORD, data.partition(b"\r\n\r\n")[2])
 
 
 def item(reject: Reject) -> QuarantinedItem:
@@ -264,14 +277,12 @@ def item(reject: Reject) -> QuarantinedItem:
 
 @pytest.mark.parametrize("encoding", [PROTOBUF, JSON])
 def test_a_record_comes_back_from_quarantine_as_it_would_have_been_stored(encoding: str) -> None:
-    one, about = (record("x" * 2000), resource(host_name="web-1"))
-    if encoding == JSON:
-        one = orjson.dumps({"timeUnixNano": str(NANOSECONDS), "body": {"stringValue": "x" * 2000}})
-        about = b'{"resource":{"attributes":[{"key":"host.name","value":{"stringValue":"web-1"}}]}}'
-    data = request(wrapped(about, b"", [one], encoding), encoding)
+    names = {"attributes": [{"key": "host.name", "value": {"stringValue": "web-1"}}]}
+    told = {"timeUnixNano": str(NANOSECONDS), "body": {"stringValue": "x" * 2000}}
+    data = sent(record("x" * 2000)) if encoding == PROTOBUF else in_json(told, resource=names)
     (stored,) = drive([data]).events
     (reject,) = drive([data], event_bytes=1024).rejects
-    (event,) = read(item(reject), OtlpSettings()).events
+    (event,) = read(item(reject), ServiceSettings()).events
     assert (event.value, event.id) == (stored.value, stored.id)
 
 
@@ -281,4 +292,4 @@ def test_a_body_comes_back_from_quarantine_with_the_ids_it_would_have_had(coding
     data = request(gzip.compress(content) if coding else content, PROTOBUF, coding)
     stored = drive([data]).events
     (reject,) = drive([data], frame_events=1).rejects
-    assert [event.id for event in read(item(reject), OtlpSettings()).events] == [event.id for event in stored]
+    assert [event.id for event in read(item(reject), ServiceSettings()).events] == [event.id for event in stored]

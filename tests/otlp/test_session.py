@@ -1,4 +1,4 @@
-"""When a request is answered, and what becomes of one that Kafka keeps waiting."""
+"""When a request is answered."""
 
 from __future__ import annotations
 
@@ -20,38 +20,7 @@ def test_an_answer_waits_for_all_before_it() -> None:
     assert not driven.outgoing()
     driven.stored(first.ticket, 1, True)
     assert [answer.status for answer in answers(driven.outgoing())] == [200, 404, 200]
-
-
-def test_a_request_that_kafka_keeps_waiting_is_answered_before_its_client_gives_up() -> None:
-    driven, began = session(), 100.0
-    assert driven.deadline() is None
-    driven.receive(sent(record()), NOW_MS)
-    (frame,) = driven.frames()
-    now = began
-    while not driven.over:
-        due = driven.deadline()
-        assert due is not None
-        now = max(now, due)
-        driven.tick(now)
-        said = driven.outgoing()
-    assert 6 <= now - began <= 8
-    (answer,) = answers(said)
-    assert (answer.status, answer.last) == (503, True)
-    assert "Retry-After: 5" in answer.lines
-    driven.stored(frame.ticket, 1, True)
-    assert not driven.outgoing()
-
-
-def test_what_is_stored_at_the_last_moment_is_told_as_stored() -> None:
-    driven = session()
-    driven.receive(sent(record()), NOW_MS)
-    (frame,) = driven.frames()
-    driven.tick(0.0)
-    driven.stored(frame.ticket, 1, True)  # and the client does not read
-    driven.tick(100.0)
-    assert answers(driven.outgoing())[0].status == 200
-    assert not driven.over
-    assert driven.deadline() is None
+    assert driven.deadline() is None, "however long it takes: who has heard 503 gives up what he sent"
 
 
 def test_answers_that_wait_for_their_turn_are_limited() -> None:

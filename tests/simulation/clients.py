@@ -171,7 +171,7 @@ class Honest(Client):
         sequence[middle:middle] = [(self.name, mark, BROKEN)] * broken
         frame = Sent(number, self._client.payload(documents), documents, mark, sequence, faulty, cursed)
         if broken:
-            frame.broken = documents[middle]
+            frame.broken = self.world.spoken.quarantined(self._client, documents[middle])
         self.frames.append(frame)
         self.oracle.will_send(self, frame, values)
         return frame

@@ -240,6 +240,9 @@ class Spoken:
     others: tuple[Callable[[], Client], ...] = ()
     """Make clients of other versions and forms."""
 
+    quarantined: Callable[[Any, bytes], bytes] = lambda _, broken: broken
+    """What quarantine keeps of a client's broken event."""
+
     frames_expire: bool = True
     """A client's frames are given up at KAFKA__ACK_DEADLINE, and not held until they are stored."""
 
@@ -283,9 +286,7 @@ STREAMS: dict[str, Spoken] = {
         OtlpDialect(),
         lambda compresses: OtlpClient("gzip" if compresses else None),
         others=(JsonOtlpClient,),
-        own={
-            "otlp": {"answer_time": 60}
-        },  # where Kafka is slow for longer, a client sends for ever: it has no more patience
+        quarantined=lambda client, broken: client.body([broken]),
     ),
 }
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import STREAM, Answer, OrderedClient, Remark
 from headrace_common.session.inflate import zstd
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from typing_extensions import override
 
 from headrace_otlp.logs import PROTOBUF, wrapped
@@ -27,19 +28,21 @@ _LONGEST: Final = 64 << 10
 """Bytes of an answer."""
 
 
-def any_value(value: Any) -> dict[str, Any]:
-    """Returns an AnyValue, in JSON, of what JSON can hold."""
+def any_value(value: Any) -> AnyValue:
+    """Returns an AnyValue of what JSON can hold."""
     if isinstance(value, Mapping):
-        return {"kvlistValue": {"values": [{"key": key, "value": any_value(item)} for key, item in value.items()]}}
+        return AnyValue(kvlist_value=KeyValueList(values=attributes(value)))
     if isinstance(value, (list, tuple)):
-        return {"arrayValue": {"values": list(map(any_value, value))}}
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        return {"intValue": str(value)}
-    if isinstance(value, float):
-        return {"doubleValue": value}
-    return {} if value is None else {"stringValue": str(value)}
+        return AnyValue(array_value=ArrayValue(values=map(any_value, value)))
+    if value is None:
+        return AnyValue()
+    kind = {bool: "bool_value", int: "int_value", float: "double_value"}.get(type(value), "string_value")
+    return AnyValue(**{kind: value})
+
+
+def attributes(values: Mapping[str, Any]) -> list[KeyValue]:
+    """Returns the pairs of an object."""
+    return [KeyValue(key=key, value=any_value(value)) for key, value in values.items()]
 
 
 class OtlpClient(OrderedClient):
@@ -52,28 +55,27 @@ class OtlpClient(OrderedClient):
     def __init__(self, compression: str | None = None) -> None:
         super().__init__(compression)
         self._latest = 0
-        self._instance = os.urandom(16).hex()
+        names = {"service.name": STREAM, "service.instance.id": os.urandom(16).hex()}
+        self._about = self.encoded(ResourceLogs(resource=Resource(attributes=attributes(names))))
         self._said = b""
 
     @override
     def document(self, event: Mapping[str, Any]) -> bytes:
-        self._latest = max(self._latest + 2, time.time_ns() | 1)  # odd: finer than a millisecond
-        record = {
-            "timeUnixNano": str(self._latest),
-            "observedTimeUnixNano": str(self._latest),
-            "body": any_value(event),
-        }
-        return self._encoded(record, LogRecord())
+        self._latest = latest = max(self._latest + 2, time.time_ns() | 1)  # odd: finer than a millisecond
+        return self.encoded(LogRecord(time_unix_nano=latest, observed_time_unix_nano=latest, body=any_value(event)))
 
-    def _encoded(self, value: dict[str, Any], message: Message) -> bytes:
-        encoded: bytes = ParseDict(value, message).SerializeToString()
+    def encoded(self, message: Message) -> bytes:
+        """Encodes a message."""
+        encoded: bytes = message.SerializeToString()
         return encoded
+
+    def body(self, documents: Sequence[bytes]) -> bytes:
+        """Makes a request's body."""
+        return wrapped(self._about, b"", documents)
 
     @override
     def payload(self, documents: Sequence[bytes]) -> bytes:
-        names = {"service.name": STREAM, "service.instance.id": self._instance}
-        about = {"resource": {"attributes": any_value(names)["kvlistValue"]["values"]}}
-        content = wrapped(self._encoded(about, ResourceLogs()), b"", documents, self.encoding)
+        content = self.body(documents)
         self._next(len(documents))
         if self.compression == "gzip":
             content = gzip.compress(content, 6, mtime=0)
@@ -94,7 +96,7 @@ class OtlpClient(OrderedClient):
             if len(self._said) < (end := match.end() + int(match["size"])):
                 break
             self._said = self._said[end:]
-            found.append(self._meaning(int(match["status"]), ends=b"Connection: close" in match[0]))
+            found.append(self._meaning(int(match["status"]), ends=b"close" in match[0]))
         if len(self._said) > _LONGEST:
             raise ProtocolError("not an answer of HTTP")
         return found

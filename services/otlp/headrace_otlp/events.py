@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from enum import StrEnum
-from typing import Any, Final
+from hashlib import sha256
+from typing import Final
 
 import orjson
-from headrace_common.record.contract import Attribute, Note, Reason
+from google.protobuf.json_format import MessageToJson
+from headrace_common.operations.errors import ProtocolError
+from headrace_common.operations.settings import LimitSettings
+from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import (
-    LAST_SECOND,
+    FRAME_PREFIX,
     Envelope,
+    FrameIds,
     Part,
     Reject,
     deterministic_id,
     rfc3339,
     rfc3339_ms,
     source,
-    unique_id,
+    unique_frame_ids,
 )
 from headrace_common.record.json_text import noted, object_of
-from headrace_common.session.interface import SMALL, SMALL_PARTS, Frame, Peer, Run, Ticket
+from headrace_common.session.interface import SMALL, Frame, Peer, Run, Ticket
 from headrace_common.session.json_events import RECEIVED, is_name
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 from typing_extensions import override
 
-from headrace_otlp.logs import PROTOBUF, ContentError, Group, message_of, wrapped
+from headrace_otlp.logs import INFLATERS, JSON, PROTOBUF, ContentError, Group, cut, message_of, protobuf_of, wrapped
 from headrace_otlp.values import Plain
-from headrace_otlp.wire import Body, Logs, Refused, failure, response
+from headrace_otlp.wire import Request
 
 NAME: Final = "otlp"
-OVERHEAD: Final = 2048
-"""Bytes of memory that a request takes beyond its body."""
-RECORD_BYTES: Final = 256
-"""Those that a log record takes beyond its own."""
-
+OVERHEAD: Final = 16 << 10
+"""Bytes of memory that a request takes beyond its body, with what came behind it."""
+SLICE: Final = 1 << 20
+"""Bytes that are hashed between two pauses."""
 
 INSTANCES: Final = ("service.instance.id", "host.name", "host.id", "k8s.pod.name", "k8s.pod.uid", "container.id")
 """Attributes of a resource that say which process or machine it is (OpenTelemetry's semantic conventions)."""
@@ -49,195 +51,169 @@ COARSE: Final = 1_000_000
 class OtlpAttribute(StrEnum):
     """Keys of attributes that OTLP's records alone have, in quarantine."""
 
-    ENCODING = "encoding"  # the media type of the body
-    COMPRESSION = "compression"  # the content coding of the body, if it is as it was received
-    RESOURCE = "resource"  # base64 of the record's ResourceLogs without its scopes
-    SCOPE = "scope"  # base64 of the record's ScopeLogs without its records
+    ENCODING = "encoding"  # the media type of the content, which is a request's body
+    COMPRESSION = "compression"  # its content coding
 
 
 class RequestFrame(Frame):
-    """A request that is stored, in whatever form, and then answered."""
+    """A request's log records: part i for record i. A body that cannot be understood is one reject."""
 
-    __slots__ = ("_body", "_peer", "last", "received_ms", "size", "small", "ticket")
+    __slots__ = ("_limits", "_peer", "_refused", "_rejected", "_request", "received_ms", "size", "small", "ticket")
 
-    def __init__(self, body: Body, ticket: Ticket, received_ms: int, peer: Peer) -> None:
-        self._body = body
+    def __init__(self, request: Request, ticket: Ticket, received_ms: int, peer: Peer, limits: LimitSettings) -> None:
+        self._request = request
         self._peer = peer
-        self.last = body.last
+        self._limits = limits
         self.ticket = ticket
         self.received_ms = received_ms
-        self.size = len(body.content) + OVERHEAD
-        self.small = False
-
-    @abstractmethod
-    def answer(self) -> bytes:
-        """Returns the response, once all parts are stored."""
-
-    def unavailable(self, seconds: int) -> bytes:
-        """Returns the response for a request that is not stored yet."""
-        text, more = "not stored yet: send it again", f"Retry-After: {seconds}\r\n"
-        return failure(503, text, self._body.encoding, last=True, more=more)
-
-    @override
-    def spoiled(self, detail: str) -> Reject:
-        """Returns the body, inflated if it was understood, with reason `internal`."""
-        return self._whole(Reason.INTERNAL, detail)
-
-    def _whole(self, reason: Reason, detail: str) -> Reject:
-        body, about = self._body, {OtlpAttribute.ENCODING.value: self._body.encoding}
-        if body.coding and not isinstance(body, Logs):
-            about[OtlpAttribute.COMPRESSION.value] = body.coding
-        envelope = Envelope(NAME, source(NAME, self._peer.identity), "")
-        name = deterministic_id(NAME, _certified(self._peer), body.content)
-        return envelope.reject(reason, detail, body.content, name, orjson.dumps(about))
-
-
-class RefusedFrame(RequestFrame):
-    """A body that cannot be understood: all of it goes to quarantine."""
-
-    __slots__ = ("_detail", "_reason")
-
-    def __init__(self, body: Refused, ticket: Ticket, received_ms: int, peer: Peer) -> None:
-        super().__init__(body, ticket, received_ms, peer)
-        self._reason, self._detail = body.reason, body.detail
-
-    @override
-    def runs(self) -> Iterator[Run]:
-        yield self._whole(self._reason, self._detail)
-
-    @override
-    def answer(self) -> bytes:
-        text = f"in quarantine: {self._reason.value}: {self._detail}"
-        return failure(400, text, self._body.encoding, last=self.last)
-
-
-class LogsFrame(RequestFrame):
-    """Log records: part i for record i."""
-
-    __slots__ = ("_logs", "_rejected", "depth", "event_bytes")
-
-    def __init__(self, logs: Logs, ticket: Ticket, received_ms: int, peer: Peer, event_bytes: int, depth: int) -> None:
-        """`event_bytes`, `depth`: limits of an event."""
-        super().__init__(logs, ticket, received_ms, peer)
-        self._logs, self.event_bytes, self.depth = logs, event_bytes, depth
-        self.size += RECORD_BYTES * logs.count
-        self.small = self.size <= SMALL and logs.count < SMALL_PARTS
+        self.size = len(request.body) + OVERHEAD
+        self.small = len(request.body) <= SMALL
+        self._refused = ""
         self._rejected: Counter[str] = Counter()
 
-    @override
-    def answer(self) -> bytes:
-        encoding, made = self._logs.encoding, ExportLogsServiceResponse()
-        if rejected := self._rejected.total():
-            made.partial_success.rejected_log_records = rejected
+    def answer(self) -> None:
+        """Sets the request's answer, once all parts are stored."""
+        request, made = self._request, ExportLogsServiceResponse()
+        if self._refused:
+            request.fail(400, self._refused)
+            return
+        if self._rejected:
             reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(self._rejected.items()))
+            made.partial_success.rejected_log_records = self._rejected.total()
             made.partial_success.error_message = f"in quarantine: {reasons}"
-        if encoding == PROTOBUF:
-            content = made.SerializeToString()
-        else:
-            about = {"rejectedLogRecords": str(rejected), "errorMessage": made.partial_success.error_message}
-            content = orjson.dumps({"partialSuccess": about} if rejected else {})
-        return response(200, content, encoding, last=self.last)
+        request.respond(200, made.SerializeToString() if request.encoding == PROTOBUF else MessageToJson(made).encode())
 
     @override
     def runs(self) -> Iterator[Run]:
+        self._refused = ""
         self._rejected.clear()
-        index = 0
-        for group in self._logs.groups:
-            maker = _GroupEvents(self, group)
+        try:
+            groups, digest = yield from self._groups()
+        except ContentError as error:
+            self._refused = f"in quarantine: {error.reason.value}: {error}"
+            yield self._whole(error.reason, str(error))
+            return
+        named = FrameIds(deterministic_id(NAME, _certified(self._peer), digest)[:FRAME_PREFIX])
+        ids, index = (named, unique_frame_ids()), 0
+        for group in groups:
+            maker = _GroupEvents(group, self._peer, self._limits, rfc3339_ms(self.received_ms), ids)
             for record in group.records:
-                part = maker.part(index, bytes(record))
+                part = maker.part(bytes(record), index)
                 if isinstance(part, Reject):
                     self._rejected[part.reason.value] += 1
                 yield part
                 index += 1
 
+    def _groups(self) -> Generator[int, None, tuple[list[Group], bytes]]:
+        """Returns the groups, and the SHA-256 of the inflated body. Raises `ContentError`."""
+        request, limits, digest = self._request, self._limits, sha256()
+        content = request.body
+        if request.coding:
+            inflated = bytearray()
+            try:
+                for piece in INFLATERS[request.coding](content, limits.inflated_bytes):
+                    inflated += piece
+                    yield len(piece)
+            except ProtocolError as error:
+                reason = Reason.INFLATED_LIMIT if error.limit else Reason.COMPRESSION
+                raise ContentError(reason, str(error)) from error
+            content = bytes(inflated)
+        for at in range(0, len(content), SLICE):
+            digest.update(content[at : at + SLICE])
+            if at:
+                yield 0
+        if request.encoding == JSON:
+            content = yield from protobuf_of(content)
+        groups = yield from cut(content, limits.frame_events)
+        if (size := len(content) + sum(group.size for group in groups)) > limits.inflated_bytes:
+            detail = f"events of {size} bytes, LIMITS__INFLATED_BYTES {limits.inflated_bytes}"
+            raise ContentError(Reason.INFLATED_LIMIT, detail)
+        return groups, digest.digest()
+
+    @override
+    def spoiled(self, detail: str) -> Reject:
+        """Returns the body as received, with reason `internal`."""
+        return self._whole(Reason.INTERNAL, detail)
+
+    def _whole(self, reason: Reason, detail: str) -> Reject:
+        request, about = self._request, {OtlpAttribute.ENCODING.value: self._request.encoding}
+        if request.coding:
+            about[OtlpAttribute.COMPRESSION.value] = request.coding
+        envelope = Envelope(NAME, source(NAME, self._peer.identity), "")
+        name = deterministic_id(NAME, _certified(self._peer), request.body)
+        return envelope.reject(reason, detail, request.body, name, orjson.dumps(about))
+
 
 class _GroupEvents:
-    """What the events of a group share."""
+    """What the events of a group share. A resource or scope that cannot be understood is a fault of each of its records.
 
-    def __init__(self, frame: LogsFrame, group: Group) -> None:
-        self._logs, self._group = frame._logs, group
-        self._most, self._depth = frame.event_bytes, frame.depth
-        self._now = rfc3339_ms(frame.received_ms)
-        self._notes: set[Note] = set()
-        self._problem: ContentError | None = None
-        self._tail = b""
-        self._is_named = False  # the same bytes from elsewhere are not its
-        host = stream = ""
+    `ids`: those of events that are the same when they are sent again, and those of others.
+    """
+
+    def __init__(
+        self, group: Group, peer: Peer, limits: LimitSettings, now: bytes, ids: tuple[FrameIds, FrameIds]
+    ) -> None:
+        self._group, self._limits, self._now = group, limits, now
+        self._named, self._unnamed = ids
+        self._about, self._tail = Plain(), b""
+        self._problem: tuple[Reason, str] | None = None
+        names: dict[str, str] = {}
         try:
-            host, stream = self._read()
+            names = self._read()
         except ContentError as error:
-            self._problem = ContentError(error.reason, f"its resource or scope: {error}")
-        peer = frame._peer
+            self._problem = error.reason, f"its resource or scope: {error}"
+        self._is_named = peer.certified or any(map(names.get, INSTANCES))  # the same bytes from elsewhere are not its
+        host, stream = names.get("host.name", ""), names.get("service.name", "")
         identity = host if host and peer.anonymous and is_name(host) else peer.identity
-        self._certified = _certified(peer)
-        self._is_named = self._is_named or peer.certified
         self._envelope = Envelope(NAME, source(NAME, identity), stream if is_name(stream) else "")
 
-    def _read(self) -> tuple[str, str]:
-        """Reads resource and scope. Returns the host and the service."""
-        group, encoding, depth = self._group, self._logs.encoding, self._depth
-        resources = message_of(ResourceLogs, group.resource, encoding)
-        scopes = message_of(ScopeLogs, group.scope, encoding)
-        about_resource, about_scope = Plain(depth), Plain(depth)
-        self._tail = b'"resource":%b,"scope":%b}' % (about_resource.resource(resources), about_scope.scope(scopes))
-        self._notes = about_resource.notes | about_scope.notes
-        self._is_named = any(_text(resources.resource, each) for each in INSTANCES)
-        return _text(resources.resource, "host.name"), _text(resources.resource, "service.name")
+    def _read(self) -> dict[str, str]:
+        """Reads resource and scope. Returns the resource's attributes that are texts."""
+        group, most = self._group, self._limits.event_bytes
+        if (size := len(group.resource) + len(group.scope)) > most:
+            raise ContentError(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {most}")
+        logs, scoped = message_of(ResourceLogs, group.resource), message_of(ScopeLogs, group.scope)
+        resource, scope = logs.resource, scoped.scope
+        self._tail = b'"resource":%b,"scope":%b}' % (
+            self._about.described(resource, logs.schema_url),
+            self._about.described(scope, scoped.schema_url, name=scope.name, version=scope.version),
+        )
+        return {each.key: each.value.string_value for each in reversed(resource.attributes)}
 
-    def part(self, index: int, raw: bytes) -> Part:
+    def part(self, raw: bytes, index: int) -> Part:
         """Makes a record's event, or its reject."""
-        most, number = self._most, index.to_bytes(4, "big")
-        logs = self._logs
-        name = deterministic_id(NAME, self._certified, logs.digest, number, raw)
+        most = self._limits.event_bytes
         try:
             if len(raw) > most:
                 raise ContentError(Reason.OVERSIZED, f"{len(raw)} bytes, LIMITS__EVENT_BYTES {most}")
             if self._problem is not None:
-                raise self._problem
-            record = message_of(LogRecord, raw, logs.encoding)
-            plain = Plain(self._depth)
+                raise ContentError(*self._problem)
+            record = message_of(LogRecord, raw)
+            plain = Plain()
             value = plain.record(record)
             value = value[:-1] + (b"," if len(value) > 2 else b"") + self._tail
             nanoseconds = record.time_unix_nano or record.observed_time_unix_nano
             attributes = None if nanoseconds else RECEIVED
-            if notes := plain.notes | self._notes:
+            if notes := plain.notes | self._about.notes:
                 before = [attributes[1:-1]] if attributes else []
-                alone = wrapped(self._group.resource, self._group.scope, [raw], logs.encoding)
-                attributes = object_of([*before, *noted(tuple(sorted(notes)), alone)])
+                attributes = object_of([*before, *noted(tuple(sorted(notes)), self._alone(raw))])
             if (size := len(value) + len(attributes or b"")) > most:
                 raise ContentError(Reason.OVERSIZED, f"{size} bytes as an event, LIMITS__EVENT_BYTES {most}")
         except ContentError as error:
-            return self._envelope.reject(error.reason, str(error), raw, name, self._about(index))
+            about = {OtlpAttribute.ENCODING.value: PROTOBUF, Attribute.INDEX.value: index}
+            name = self._named(index)
+            return self._envelope.reject(error.reason, str(error), self._alone(raw), name, orjson.dumps(about))
         is_fine = record.time_unix_nano % COARSE or record.observed_time_unix_nano % COARSE
-        if not (is_fine and self._is_named):  # another event may have the same bytes: in doubt a resend is a second row
-            name = unique_id()
-        return self._envelope.event(name, _rfc3339(nanoseconds) if nanoseconds else self._now, value, attributes)
+        # Else another event may have the same bytes: in doubt what is sent again is a second row.
+        name = self._named(index) if is_fine and self._is_named else self._unnamed(index)
+        time = rfc3339(*divmod(nanoseconds, 10**9)) if nanoseconds else self._now
+        return self._envelope.event(name, time, value, attributes)
 
-    def _about(self, index: int) -> bytes:
-        group = self._group
-        return orjson.dumps(
-            {
-                OtlpAttribute.ENCODING.value: self._logs.encoding,
-                Attribute.INDEX.value: index,
-                OtlpAttribute.RESOURCE.value: b64encode(group.resource).decode(),
-                OtlpAttribute.SCOPE.value: b64encode(group.scope).decode(),
-            }
-        )
-
-
-def _rfc3339(nanoseconds: int) -> bytes:
-    """A time has at most 64 bits: it is before the year 2555."""
-    seconds, fraction = divmod(nanoseconds, 10**9)
-    assert seconds < LAST_SECOND
-    return rfc3339(seconds, fraction)
+    def _alone(self, raw: bytes) -> bytes:
+        """Returns a body with this record alone."""
+        return wrapped(self._group.resource, self._group.scope, [raw])
 
 
 def _certified(peer: Peer) -> bytes:
     """Returns the subject of its certificate: its address may be another when it sends again."""
     return peer.identity.encode() if peer.certified else b""
-
-
-def _text(resource: Any, key: str) -> str:
-    """Returns the text of an attribute; empty if there is none."""
-    return next((str(each.value.string_value) for each in resource.attributes if each.key == key), "")

@@ -1,46 +1,61 @@
-"""A request's body, in protobuf or JSON, cut into its log records, and these as messages. Pure.
+"""A request's body, in protobuf or JSON, cut into its log records. Pure.
 
 The body is an ExportLogsServiceRequest (opentelemetry/proto/collector/logs/v1/logs_service.proto): resources, in each scopes, in
-each log records. It is cut without reading the records: each is read by itself, so that memory follows one of them, one that
-cannot be read concerns no other, and its bytes are known.
+each log records. It is cut without reading the records: each is read by itself, so that memory follows one of them, and one that
+cannot be read concerns no other. One in JSON is read whole.
 """
 
 from __future__ import annotations
 
-import base64
-import re
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from base64 import b64encode
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import orjson
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
 from headrace_common.record.contract import Reason
+from headrace_common.session.inflate import inflate_gzip, inflate_zlib, inflate_zstd
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
 
+INFLATERS: Final[Mapping[str, Callable[[bytes, int], Iterator[bytes]]]] = {
+    "gzip": inflate_gzip,
+    "zstd": inflate_zstd,
+    "deflate": inflate_zlib,
+}
+"""By content coding (RFC 9110, 8.4.1). `deflate` is a zlib stream."""
+
+RESOURCES: Final = 1
+SCOPES: Final = 2
+RECORDS: Final = 2
+"""Numbers of the fields that are lists: of ExportLogsServiceRequest, ResourceLogs and ScopeLogs."""
+
+VARINT: Final = 0
+PREFIXED: Final = 2
+FIXED: Final = {1: 8, 5: 4}
+"""Kinds of fields on the wire: a number, bytes with their length in front, and those of a fixed length."""
+
 STEP: Final = 256
-"""Fields of the outer messages that are read between two pauses."""
+"""Fields that are read between two pauses."""
+ITEM_BYTES: Final = 256
+"""Bytes of memory that an item of a list takes beyond its own."""
 
-MOST_OBJECTS: Final = 1_000_000
-"""Braces that a JSON body may open: each record that it is cut into takes memory, however small it is."""
+MOST_PIECES: Final = 1_000_000
+"""Commas, and braces and brackets that open, in a body in JSON: each record or value takes memory, however small it is."""
+JSON_MEMORY: Final = 4
+"""Bytes of memory that a byte of JSON takes at most as a text."""
 
-RESOURCE_SCOPES: Final = 2
-SCOPE_RECORDS: Final = 2
-"""Numbers of fields: `ResourceLogs.scope_logs` and `ScopeLogs.log_records`."""
-
-_HEX: Final = re.compile("(?:[0-9a-fA-F]{2})*", re.ASCII)
+MOST_VALUES: Final = 10_000
+"""Values that a log record, a resource or a scope may have: they are read in one call, of some ms."""
 
 DETAIL: Final = 256
 """Letters of what is said of a fault, which may quote the content."""
 
-M = TypeVar("M", bound=Message)
 
-
-class ContentError(ValueError):
+class ContentError(Exception):
     """Content that cannot be understood. `reason`: that of quarantine."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -48,30 +63,26 @@ class ContentError(ValueError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The log records of one scope of one resource, each as it was received.
+class Group(NamedTuple):
+    """The log records of one scope of one resource, each in protobuf.
 
     `resource`, `scope`: what ResourceLogs and ScopeLogs have besides: an encoded message without its list.
     """
 
     resource: bytes
     scope: bytes
-    records: Sequence[bytes | memoryview | msgspec.Raw]
+    records: list[memoryview]
 
     @property
     def size(self) -> int:
-        """Bytes that each of its events repeats."""
-        return len(self.resource) + len(self.scope)
+        """Bytes of all that its events say of resource and scope."""
+        return (len(self.resource) + len(self.scope)) * len(self.records)
 
 
-# Protobuf
-
-
-def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
     """Returns a number of at most 64 bits, and where it ends."""
     value = shift = 0
-    while at < end and shift < 64:
+    while at < len(data) and shift < 64:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -81,164 +92,102 @@ def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
     raise ContentError(Reason.BAD_ENCODING, "a broken number")
 
 
-def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields each field of a message: its number, 0 if it has no length in front; where it begins; where its content begins and
-    where it ends.
-    """
-    while at < end:
-        begin = at
-        key, at = _varint(data, at, end)
-        number, kind = key >> 3, key & 7
-        if kind == 2:
-            size, at = _varint(data, at, end)
-            stop = at + size
-        elif kind == 0:
-            _, stop = _varint(data, at, end)
-        elif kind in (1, 5):
-            stop = at + (8 if kind == 1 else 4)
+def _split(data: memoryview, number: int, most: int) -> Generator[int, None, tuple[bytes, list[memoryview]]]:
+    """Returns a message without the list that is its field `number`, and the items of that, at most so many."""
+    besides, items = bytearray(), []
+    at = step = 0
+    while at < len(data):
+        begin, step = at, step + 1
+        key, at = _varint(data, at)
+        size, kind = 0, key & 7
+        if kind == PREFIXED:
+            size, at = _varint(data, at)
+        elif kind == VARINT:
+            _, at = _varint(data, at)
+        elif kind in FIXED:
+            size = FIXED[kind]
         else:
             raise ContentError(Reason.BAD_ENCODING, f"a field of type {kind}")
-        if stop > end or not number:
+        stop = at + size
+        if stop > len(data) or key < 8:
             raise ContentError(Reason.BAD_ENCODING, "a field that does not end, or has no number")
-        yield number if kind == 2 else 0, begin, at, stop
+        if key == number << 3 | PREFIXED:
+            items.append(data[at:stop])
+        else:
+            besides += data[begin:stop]
         at = stop
+        if len(items) > most:
+            problem = "more log records, resources and scopes than LIMITS__FRAME_EVENTS"
+            raise ContentError(Reason.TOO_MANY_EVENTS, problem)
+        if step % STEP == 0:
+            yield STEP * ITEM_BYTES
+    return bytes(besides), items
 
 
-def cut_protobuf(body: bytes, most: int) -> Generator[int, None, list[Group]]:
-    """Returns the groups of a body; yields how many fields it has read. Raises `ContentError`, also if it has more than `most`
-    records, or resources and scopes.
+def cut(body: bytes, most: int) -> Generator[int, None, list[Group]]:
+    """Returns the groups of a body of at most `most` log records, resources and scopes. Yields the bytes of memory that it has
+    taken, where others may run. Raises `ContentError`.
     """
-    data, left, steps = memoryview(body), most, 0
     groups: list[Group] = []
-    for number, _, at, stop in _fields(data, 0, len(data)):
-        if number != 1:
-            continue
-        scopes: list[tuple[int, int]] = []
-        resource = bytearray()
-        for field, begin, inner, end in _fields(data, at, stop):
-            steps += 1
-            if field == RESOURCE_SCOPES:
-                scopes.append((inner, end))
-            else:
-                resource += data[begin:end]
-            if steps % STEP == 0:
-                yield STEP
-        head = bytes(resource)
-        for inner, end in scopes:
-            records: list[memoryview] = []
-            scope = bytearray()
-            for field, begin, first, last in _fields(data, inner, end):
-                steps += 1
-                if field == SCOPE_RECORDS:
-                    records.append(data[first:last])
-                else:
-                    scope += data[begin:last]
-                if len(records) > left:
-                    raise _too_many(most)
-                if steps % STEP == 0:
-                    yield STEP
-            groups.append(Group(head, bytes(scope), records))
-            left -= max(1, len(records))
-        left -= not scopes
-        if left < 0:
-            raise _too_many(most)
+    _, resources = yield from _split(memoryview(body), RESOURCES, most)
+    most -= len(resources)
+    for each in resources:
+        resource, scopes = yield from _split(each, SCOPES, most)
+        most -= len(scopes)
+        for one in scopes:
+            scope, records = yield from _split(one, RECORDS, most)
+            most -= len(records)
+            groups.append(Group(resource, scope, records))
     return groups
 
 
-def _too_many(most: int) -> ContentError:
-    return ContentError(Reason.TOO_MANY_EVENTS, f"more than LIMITS__FRAME_EVENTS ({most}) log records")
-
-
-# JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
-
-_NO_JSON: Final = msgspec.Raw(b"null")
-
-
-class _ScopeJson(msgspec.Struct, rename="camel"):
-    scope: msgspec.Raw = _NO_JSON
-    schema_url: msgspec.Raw = _NO_JSON
-    log_records: list[msgspec.Raw] | None = None
-
-
-class _ResourceJson(msgspec.Struct, rename="camel"):
-    resource: msgspec.Raw = _NO_JSON
-    schema_url: msgspec.Raw = _NO_JSON
-    scope_logs: list[_ScopeJson] | None = None
-
-
-class _BodyJson(msgspec.Struct, rename="camel"):
-    resource_logs: list[_ResourceJson] | None = None
-
-
-_decode_json: Final = msgspec.json.Decoder(_BodyJson).decode
-
-
-def cut_json(body: bytes, most: int) -> list[Group]:
-    """Returns the groups of a body. Raises `ContentError`, as `cut_protobuf`. It is one call: some ms for each megabyte."""
-    if body.count(b"{") > MOST_OBJECTS:
-        raise ContentError(Reason.TOO_MANY_EVENTS, f"more than {MOST_OBJECTS} objects")
+def protobuf_of(body: bytes) -> Generator[int, None, bytes]:
+    """Returns a body that is in JSON (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding) in protobuf. Yields as
+    `cut`. It is read in one call: some ms for each megabyte.
+    """
+    if sum(map(body.count, (b",", b"{", b"["))) > MOST_PIECES:
+        raise ContentError(Reason.TOO_MANY_EVENTS, f"more than {MOST_PIECES} values")
+    yield JSON_MEMORY * len(body)
+    made = ExportLogsServiceRequest()
     try:
-        found = _decode_json(body)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise ContentError(Reason.BAD_ENCODING, str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ContentError(Reason.BAD_JSON, str(error)) from error
-    groups: list[Group] = []
-    count = 0
-    for resource in found.resource_logs or ():
-        head = b'{"resource":%b,"schemaUrl":%b}' % (bytes(resource.resource), bytes(resource.schema_url))
-        for scope in resource.scope_logs or ():
-            records = scope.log_records or []
-            count += max(1, len(records))
-            if count > most:
-                raise _too_many(most)
-            about = b'{"scope":%b,"schemaUrl":%b}' % (bytes(scope.scope), bytes(scope.schema_url))
-            groups.append(Group(head, about, records))
-    return groups
-
-
-# Both
-
-
-def message_of(kind: type[M], raw: bytes, encoding: str) -> M:
-    """Reads a message of one of the two encodings. Raises `ContentError`."""
-    try:
-        if encoding == PROTOBUF:
-            found: M = kind.FromString(raw)
-            return found
-        value = orjson.loads(raw)
-        if not isinstance(value, dict):
-            raise ContentError(Reason.BAD_RECORD, "no JSON object")
-        for name in ("traceId", "spanId"):
-            if value.get(name):
-                value[name] = _of_hex(value[name])
-        made: M = ParseDict(value, kind(), ignore_unknown_fields=True)
-        return made
+        for resource in orjson.loads(body).get("resourceLogs") or ():
+            about = _read({key: resource.get(key) for key in ("resource", "schemaUrl")}, made.resource_logs.add())
+            yield ITEM_BYTES
+            for scope in resource.get("scopeLogs") or ():
+                within = _read({key: scope.get(key) for key in ("scope", "schemaUrl")}, about.scope_logs.add())
+                yield ITEM_BYTES
+                for record in scope.get("logRecords") or ():
+                    for name in ("traceId", "spanId", "trace_id", "span_id"):
+                        if record.get(name):  # protobuf's own JSON has base64, not hexadecimal
+                            record[name] = b64encode(bytes.fromhex(record[name])).decode()
+                    _read(record, within.log_records.add())
+                    yield ITEM_BYTES
     except orjson.JSONDecodeError as error:
         raise ContentError(Reason.BAD_JSON, str(error)) from error
-    except (DecodeError, ParseError, RecursionError, TypeError, AttributeError) as error:
+    except (ParseError, RecursionError, ValueError, TypeError, AttributeError) as error:
+        raise ContentError(Reason.BAD_RECORD, str(error)) from error
+    encoded: bytes = made.SerializeToString()
+    return encoded
+
+
+def _read(value: Any, message: Message) -> Any:
+    if orjson.dumps(value).count(b"{") > 2 * MOST_VALUES:  # an attribute has two
+        raise ContentError(Reason.OVERSIZED, f"a record, resource or scope of more than {MOST_VALUES} values")
+    return ParseDict(value, message, ignore_unknown_fields=True)
+
+
+def message_of(kind: type[Message], raw: bytes) -> Any:
+    """Reads a message. Raises `ContentError`."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
         raise ContentError(Reason.BAD_RECORD, str(error)) from error
 
 
-def _of_hex(text: Any) -> str:
-    """Returns the base64, which protobuf's JSON has, of the hexadecimal that OTLP's has."""
-    if not isinstance(text, str) or not _HEX.fullmatch(text):
-        raise ContentError(Reason.BAD_RECORD, "an id that is not hexadecimal")
-    return base64.b64encode(bytes.fromhex(text)).decode()
-
-
-def wrapped(resource: bytes, scope: bytes, records: Sequence[bytes], encoding: str) -> bytes:
+def wrapped(resource: bytes, scope: bytes, records: Sequence[bytes]) -> bytes:
     """Makes a body of records of one group: `resource` and `scope` are as `Group` has them."""
-    if encoding == JSON:
-        scoped = _with_list(scope, b"logRecords", b",".join(records))
-        return b'{"resourceLogs":[%b]}' % _with_list(resource, b"scopeLogs", scoped)
-    inner = scope + b"".join(prefixed(SCOPE_RECORDS, each) for each in records)
-    return prefixed(1, resource + prefixed(RESOURCE_SCOPES, inner))
-
-
-def _with_list(about: bytes, name: bytes, items: bytes) -> bytes:
-    """Returns a JSON object with one member more, of these items."""
-    return b'%b"%b":[%b]}' % (about[:-1] + b"," * (len(about) > 2) if about else b"{", name, items)
+    inner = scope + b"".join(prefixed(RECORDS, each) for each in records)
+    return prefixed(RESOURCES, resource + prefixed(SCOPES, inner))
 
 
 def prefixed(number: int, content: bytes) -> bytes:
@@ -248,4 +197,4 @@ def prefixed(number: int, content: bytes) -> bytes:
         length.append(size & 0x7F | 0x80)
         size >>= 7
     length.append(size)
-    return bytes((number << 3 | 2, *length)) + content
+    return bytes((number << 3 | PREFIXED, *length)) + content

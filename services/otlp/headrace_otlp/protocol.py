@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace_common.operations.settings import ServiceSettings
 from headrace_common.protocol import Port, Protocol
-
-from headrace_otlp.settings import PORT, OtlpSettings
 
 if TYPE_CHECKING:
     from headrace_common.receiver import Parts, Runtime
 
+PORT: Final = 4318
+"""That of OTLP over HTTP, which every exporter has by default."""
 
-def build(runtime: Runtime[OtlpSettings]) -> Parts:
+
+def build(runtime: Runtime[ServiceSettings]) -> Parts:
     """Makes stream listeners only: OTLP over gRPC is not served."""
     from headrace_common.receiver import Parts, stream_listeners
 
     from headrace_otlp.session import OtlpSession
 
-    limits, own = runtime.settings.limits, runtime.settings.otlp
-    return Parts(stream_listeners(runtime, PORT, lambda peer: OtlpSession(peer, limits, own)))
+    limits = runtime.settings.limits
+    return Parts(stream_listeners(runtime, PORT, lambda peer: OtlpSession(peer, limits)))
 
 
 PROTOCOL: Final = Protocol(
@@ -28,7 +30,7 @@ PROTOCOL: Final = Protocol(
     module="headrace_otlp",
     listeners=(Port("tcp", PORT),),
     ops_port=8092,
-    settings=OtlpSettings,
+    settings=ServiceSettings,
     build=build,
     client="headrace_otlp.client:OtlpClient",
     again="headrace_otlp.again:read",

@@ -33,6 +33,7 @@ class Value(NamedTuple):
 
 class Record(NamedTuple):
     raw: bytes
+    text: str
     plain: str
     time: int
     notes: frozenset[str]
@@ -72,7 +73,7 @@ def pairs(s: Chance) -> tuple[list[tuple[str, Value]], set[str]]:
     return found, notes | ({"repeated_keys"} if len({key for key, _ in found}) < len(found) else set())
 
 
-def record(s: Chance, encoding: str) -> Record:
+def record(s: Chance) -> Record:
     time, observed = s.choice((0, 1, 1_700_000_000_123_456_789)), s.choice((0, 5_000_000_000))
     body, (about, notes) = s.choice(VALUES), pairs(s)
     broken = s.perhaps(0.1)
@@ -84,35 +85,32 @@ def record(s: Chance, encoding: str) -> Record:
     plain = [f'"{key}":"{value}"' for key, value in said.items()]
     inside = ",".join(f'"{key}":{value.plain}' for key, value in about)
     plain += [f'"body":{body.plain}', f'"attributes":{{{inside}}}']
-    if encoding == JSON:
-        said |= {"body": body.text, "attributes": [{"key": key, "value": value.text} for key, value in about]}
-        raw = json.dumps(said | ({"flags": "none"} if broken else {})).encode()
+    said |= {"body": body.text, "attributes": [{"key": key, "value": value.text} for key, value in about]}
+    told = json.dumps(said | ({"flags": "none"} if broken else {}))
     fine = bool(time % 10**6 or observed % 10**6)
-    return Record(raw, ",".join(plain), time or observed, frozenset(notes | ({body.note} - {""})), broken, fine)
+    return Record(raw, told, ",".join(plain), time or observed, frozenset(notes | ({body.note} - {""})), broken, fine)
 
 
-def wrap(encoding: str, host: str, records: list[Record]) -> tuple[bytes, bytes, bytes]:
-    """A body of these records; its resource and scope."""
-    inside = b",".join(each.raw for each in records)
-    if encoding == JSON:
-        about = json.dumps({"attributes": [{"key": "host.name", "value": {"stringValue": host}}]}).encode()
-        resource, scope = b'{"resource":%b,"schemaUrl":null}' % about, b'{"scope":null,"schemaUrl":null}'
-        return (
-            b'{"resourceLogs":[%b,"scopeLogs":[%b,"logRecords":[%b]}]}]}' % (resource[:-1], scope[:-1], inside),
-            resource,
-            scope,
-        )
+def wrap(host: str, records: list[bytes]) -> bytes:
+    """A body in protobuf."""
     resource = field(1, field(1, field(1, b"host.name") + field(2, text(host).raw)))
-    scope = field(2, b"".join(field(2, each.raw) for each in records))
-    return field(1, resource + scope), resource, b""
+    return field(1, resource + field(2, b"".join(field(2, each) for each in records)))
+
+
+def wrap_json(host: str, records: list[str]) -> bytes:
+    """A body in JSON."""
+    about = json.dumps({"attributes": [{"key": "host.name", "value": {"stringValue": host}}]})
+    inside = f'"scopeLogs":[{{"logRecords":[{",".join(records)}]}}]'
+    return f'{{"resourceLogs":[{{"resource":{about},{inside}}}]}}'.encode()
 
 
 def told(s: Chance) -> Told:
     found = Told(inside=s.inside)
     for _ in range(s.choice((1, 1, 2, 3))):
         encoding, host, coding = s.choice((PROTOBUF, JSON)), s.choice(("", "é")), s.choice(tuple(PACKED))
-        records = [record(s, encoding) for _ in range(s.choice((1, 2, 5)))]
-        content, resource, scope = wrap(encoding, host, records)
+        records = [record(s) for _ in range(s.choice((1, 2, 5)))]
+        raws, texts = [each.raw for each in records], [each.text for each in records]
+        content = wrap(host, raws) if encoding == PROTOBUF else wrap_json(host, texts)
         packed = PACKED[coding](found.inside(content)) if coding else content
         more = f"\r\nContent-Encoding: {coding}" * bool(coding)
         lines = f"POST /v1/logs HTTP/1.1\r\nHost: a\r\nContent-Type: {encoding}{more}\r\n"
@@ -123,19 +121,25 @@ def told(s: Chance) -> Told:
             chunks = [packed[at : at + size] for at in range(0, len(packed), size)] + [b""]
             body = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in chunks)
             found.sent.append([f"{lines}Transfer-Encoding: chunked\r\n\r\n".encode() + body])
-        found.replies.append((200, sum(each.broken for each in records)))
+        broken = sum(each.broken for each in records)
+        if broken and encoding == JSON:  # none of them is read
+            found.replies.append((400, 0))
+            about: dict[str, Any] = {"encoding": JSON} | ({"compression": coding} if coding else {})
+            own = named(b"otlp", b"", packed)
+            found.parts.append(Part(packed, own, "-", source("otlp"), "", about, "bad_record"))
+            continue
+        found.replies.append((200, broken))
         tail = f',"resource":{{"attributes":{{"host.name":{json.dumps(host)}}}}},"scope":{{}}'
         for index, each in enumerate(records):
-            own = named(b"otlp", b"", sha256(content).digest(), index.to_bytes(4, "big"), each.raw)
+            own = f"{named(b'otlp', b'', sha256(content).digest())[:26]}{index:08x}"
             origin = source("otlp", host or ADDRESS)
             if each.broken:
-                about: dict[str, Any] = {"encoding": encoding, "index": index}
-                about |= {"resource": base64(resource), "scope": base64(scope)}
-                found.parts.append(Part(each.raw, own, "-", origin, "", about, "bad_record"))
+                about = {"encoding": PROTOBUF, "index": index}
+                found.parts.append(Part(wrap(host, [each.raw]), own, "-", origin, "", about, "bad_record"))
                 continue
             about = {} if each.time else {"time": "received"}
             if each.notes:
-                about |= {"notes": sorted(each.notes), "raw": base64(wrap(encoding, host, [each])[0])}
+                about |= {"notes": sorted(each.notes), "raw": base64(wrap(host, [each.raw]))}
             time = f"{at(each.time // 10**9)}.{each.time % 10**9:09d}Z" if each.time else RECEIVED
             value = f"{{{each.plain}{tail}}}".encode()
             found.parts.append(Part(tree(value), own if each.fine and host else RANDOM, "-", origin, time, about))
