@@ -19,10 +19,10 @@ from headrace_common.operations.errors import DeliveryError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import MIB, KafkaSettings, LimitSettings
 from headrace_common.operations.tasks import Tasks
-from headrace_common.publishing import topics
+from headrace_common.publishing import delivery
+from headrace_common.publishing.delivery import Delivery
 from headrace_common.publishing.in_flight import DeliveryListener
 from headrace_common.publishing.publisher import Publisher
-from headrace_common.publishing.topics import Topics
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject
 from headrace_common.session.interface import NO_BACKEND, Backend, Frame, Run, Ticket
@@ -174,15 +174,15 @@ class Stage:
         self.pumps = self.publisher._pumps
 
     async def __aenter__(self) -> Self:
-        with replaced((topics, "describe", self.kafka.describe), (producer, "make_client", self.kafka.make_client)):
+        with replaced((delivery, "describe", self.kafka.describe), (producer, "make_client", self.kafka.make_client)):
             await self.publisher.start()
-        self.publisher._topics.refresh = self._refresh  # type: ignore[method-assign]
+        self.publisher._delivery.refresh = self._refresh  # type: ignore[method-assign]
         self.log.calls.clear()
         return self
 
     async def _refresh(self) -> None:
-        with replaced((topics, "describe", self.kafka.describe)):
-            await Topics.refresh(self.publisher._topics)
+        with replaced((delivery, "describe", self.kafka.describe)):
+            await Delivery.refresh(self.publisher._delivery)
 
     async def __aexit__(self, *_: object) -> None:
         await self.tasks.stop()

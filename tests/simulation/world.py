@@ -23,7 +23,7 @@ from headrace_common.kafka import producer
 from headrace_common.operations import sockets
 from headrace_common.operations.errors import DeliveryPolicy
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings
-from headrace_common.publishing import topics
+from headrace_common.publishing import delivery
 from headrace_common.service import service as services
 from headrace_segment.replica import owner, reading
 from headrace_segment.store import fold
@@ -234,7 +234,7 @@ class World:
             (services, "faulthandler", MagicMock()),  # its thread lives in real time
             (services, "STALL_LOOK", 5.0),  # it measures the real loop, and took a fifth of all turns here
             (services, "Scheduler", functools.partial(Scheduler, cpu=self.loop.time)),
-            (topics, "describe", self.broker.describe),
+            (delivery, "describe", self.broker.describe),
             (owner, "describe", self.broker.describe),
             (producer, "make_client", self.broker.make_client),
             (sockets, "bound_socket", self.network.bound),

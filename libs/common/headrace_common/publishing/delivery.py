@@ -6,16 +6,19 @@ The rules are in docs/architecture.md, "Publishing".
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 from aiokafka.structs import TopicPartition
 
+from headrace_common.kafka.client import Topic, describe
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch
 from headrace_common.publishing.in_flight import InFlightFrame
-from headrace_common.publishing.topics import Topics
 
 REFUSALS_PER_BATCH: Final = 16
 """With more refused records than this in one batch, the topic is the problem, not the records."""
@@ -27,12 +30,21 @@ Refusal = tuple[bytes, InFlightFrame]
 
 
 class Delivery:
-    """Stores batches. Times are those of the event loop."""
+    """Stores batches on the topics of events and quarantine. Times are those of the event loop. `refresh` comes first."""
 
-    def __init__(self, producer: Producer, topics: Topics, metrics: ReceiverMetrics) -> None:
-        self.producer = producer
-        self.topics = topics
+    events: Topic
+    quarantine: Topic
+
+    def __init__(self, settings: KafkaSettings, metrics: ReceiverMetrics, log: Log) -> None:
+        self.producer = Producer(settings)
+        self._settings = settings
         self._metrics = metrics
+        self._log = log
+
+    async def refresh(self) -> None:
+        """Reads from Kafka what the topics are. Raises `DeliveryError` and `ConfigError`."""
+        self.events, self.quarantine = found = await describe(self._settings)
+        tell_weak(found, self._metrics, self._log)
 
     async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
         """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content:
@@ -50,7 +62,7 @@ class Delivery:
                     continue
                 if part is batch and self._fits(batch):
                     with contextlib.suppress(Exception):
-                        await self.topics.refresh()  # max.message.bytes may have changed
+                        await self.refresh()  # max.message.bytes may have changed
                 if len(part) > 1:
                     parts += reversed([*part.halves()])
                     continue
@@ -65,7 +77,8 @@ class Delivery:
         return refused
 
     def _fits(self, batch: Batch) -> bool:
-        return batch.sealed().size() <= self.topics.named(batch.topic).max_message_bytes
+        topic = self.quarantine if batch.topic == self.quarantine.name else self.events
+        return batch.sealed().size() <= topic.max_message_bytes
 
     def _mark(self, batch: Batch) -> None:
         """Marks the records of a batch that Kafka may have stored already."""
@@ -85,3 +98,11 @@ class Delivery:
             raise
         self._metrics.batches.inc()
         return True
+
+
+def tell_weak(topics: Sequence[Topic], metrics: ReceiverMetrics, log: Log) -> None:
+    """Says which of the topics have settings that do not keep the promise."""
+    weak = {topic.name: topic.weak for topic in topics if topic.weak}
+    if weak:
+        metrics.topic_weak.set(1)
+        log.warning("topic settings do not keep the promise", topics=weak)

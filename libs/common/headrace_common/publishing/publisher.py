@@ -9,7 +9,7 @@ from zlib import crc32
 
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
-from headrace_common.kafka.producer import FIRST_PAUSE, Producer
+from headrace_common.kafka.producer import FIRST_PAUSE
 from headrace_common.operations.certificates import kafka_key_pair
 from headrace_common.operations.errors import ConfigError, DeliveryError
 from headrace_common.operations.log import Log
@@ -18,7 +18,6 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.delivery import Delivery
 from headrace_common.publishing.pump import Pump, abandon_overdue
-from headrace_common.publishing.topics import Topics
 
 QUIET_TIME: Final = 10.0
 """Seconds without a stored batch, while frames wait or are refused, after which a line says so, and `kafka_up` is 0."""
@@ -60,9 +59,8 @@ class Publisher:
         self._metrics = metrics
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._topics = Topics(settings, metrics, log)
-        self._producer = Producer(settings)
-        self._delivery = Delivery(self._producer, self._topics, metrics)
+        self._delivery = Delivery(settings, metrics, log)
+        self._producer = self._delivery.producer
         self._problem: str | None = "Kafka has not answered yet"  # until it has answered
         self._pumps: list[Pump] = []
         self._tasks = tasks
@@ -73,7 +71,7 @@ class Publisher:
     async def start(self) -> None:
         """Waits, without limit, until Kafka answers and the topics exist."""
         await self._first_answer()
-        for partition in range(self._topics.events.partitions):
+        for partition in range(self._delivery.events.partitions):
             pump = Pump(
                 partition, self._settings, self._delivery, self._scheduler, self._growth, self._metrics, self._log
             )
@@ -89,7 +87,7 @@ class Publisher:
         pause = FIRST_PAUSE
         while self._problem is not None:
             try:
-                await self._topics.refresh()
+                await self._delivery.refresh()
                 await self._producer.open((self._settings.events_topic, self._settings.quarantine_topic))
                 self._log.info("kafka answers", bootstrap=self._settings.bootstrap_servers)
                 self._problem = None

@@ -53,7 +53,6 @@ class Pump:
         self.where = TopicPartition(settings.events_topic, partition)
         self._ack_deadline = settings.ack_deadline
         self._batch_bytes = settings.batch_bytes
-        self._topics = delivery.topics
         self._delivery = delivery
         self._scheduler = scheduler
         self._growth = growth
@@ -93,7 +92,7 @@ class Pump:
 
     async def _collect(self) -> Cycle:
         """Returns the next cycle: a full one, or one that holds the end of a frame and whose broker is free for it."""
-        limit = self._topics.events.batch_bytes(self._batch_bytes)
+        limit = self._delivery.events.batch_bytes(self._batch_bytes)
         cycle = self._cycle = Cycle(Batch(self.where.topic, self.where.partition, limit), limit)
         self._turn = None
         self._ask()
@@ -187,7 +186,7 @@ class Pump:
         """Sends the rejects to the quarantine topic and reports their frames. Returns the failure, if any."""
         if not cycle.rejects:
             return None
-        topic = self._topics.quarantine
+        topic = self._delivery.quarantine
         limit = topic.batch_bytes(self._batch_bytes)
         empty = partial(Batch, topic.name, self.where.partition % topic.partitions, limit)
         async for batch in batches(cycle.rejects, empty, limit, self._scheduler.breathe):

@@ -24,7 +24,7 @@ from headrace_common.kafka.client import Topic, client_arguments, describe, expl
 from headrace_common.kafka.producer import LOST_US, Producer
 from headrace_common.kafka.record_batch import UNLIMITED, BatchBuilder
 from headrace_common.operations.errors import DeliveryError, HeadraceError
-from headrace_common.publishing.topics import tell_weak
+from headrace_common.publishing.delivery import tell_weak
 from headrace_common.record.encoding import encode, field
 from headrace_common.service.parts import OwnParts, Runtime
 from headrace_common.session.interface import Backend, Caller
