@@ -142,10 +142,7 @@ def test_csv_and_json_are_the_rows(lake: Path, capsys: pytest.CaptureFixture[str
 
 def test_what_a_store_said_is_one_sentence_without_secrets() -> None:
     chain = "Kernel error\n \x1b[31m↳\x1b[0m GET https://x/y?sig=abcd1234\n \x1b[31m↳\x1b[0m wrong key hushhush\n"
-    assert trouble("s3://b/x", OSError(chain), {"AWS_SECRET_ACCESS_KEY": "hushhush"}) == "GET https://x/y?… wrong key …"
-    refused = "GET http://169.254.169.254/latest - 403 Forbidden"
-    assert "AWS_ACCESS_KEY_ID" in trouble("s3://b/x", OSError(refused), {})
-    assert "GOOGLE_SERVICE_ACCOUNT" in trouble("gs://b/x", OSError(refused), {})
+    assert trouble(OSError(chain), {"AWS_SECRET_ACCESS_KEY": "hushhush"}) == "GET https://x/y?… wrong key …"
 
 
 def test_columns_are_shown_with_what_they_mean(lake: Path) -> None:

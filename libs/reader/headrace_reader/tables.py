@@ -130,7 +130,7 @@ def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -
     except TableNotFoundError:
         return False
     except Exception as error:
-        why = first_line(str(error)) if isinstance(place, Path) else trouble(path, error)
+        why = first_line(str(error)) if isinstance(place, Path) else trouble(error)
         raise CommandError(f"The table {path} cannot be read: {why.rstrip('.')}.") from error
     _refuse_strange(path, table)
     _note_transactions(connection, name, table)
@@ -166,7 +166,7 @@ def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table
     try:
         connection.register(f"{name}_in_the_store", table.to_pyarrow_dataset())
     except Exception as error:
-        raise CommandError(f"The table {path} cannot be read: {trouble(path, error).rstrip('.')}.") from error
+        raise CommandError(f"The table {path} cannot be read: {trouble(error).rstrip('.')}.") from error
     return f"select * from {name}_in_the_store"
 
 
