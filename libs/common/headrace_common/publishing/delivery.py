@@ -37,14 +37,14 @@ class Delivery:
 
     def __init__(self, settings: KafkaSettings, metrics: ReceiverMetrics, log: Log) -> None:
         self.producer = Producer(settings)
-        self._settings = settings
-        self._metrics = metrics
-        self._log = log
+        self.settings = settings
+        self.metrics = metrics
+        self.log = log
 
     async def refresh(self) -> None:
         """Reads from Kafka what the topics are. Raises `DeliveryError` and `ConfigError`."""
-        self.events, self.quarantine = found = await describe(self._settings)
-        tell_weak(found, self._metrics, self._log)
+        self.events, self.quarantine = found = await describe(self.settings)
+        tell_weak(found, self.metrics, self.log)
 
     async def store(self, batch: Batch, deadline: float) -> list[Refusal]:
         """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content:
@@ -82,7 +82,7 @@ class Delivery:
 
     def _mark(self, batch: Batch) -> None:
         """Marks the records of a batch that Kafka may have stored already."""
-        self._metrics.events_republished.inc(batch.doubt())
+        self.metrics.events_republished.inc(batch.doubt())
 
     async def _is_stored(self, batch: Batch, deadline: float) -> bool:
         """Stores a batch. Returns False if Kafka refuses it for its content; it is not sent if it is too large."""
@@ -96,7 +96,7 @@ class Delivery:
             if error.policy is DeliveryPolicy.POISON:
                 return False
             raise
-        self._metrics.batches.inc()
+        self.metrics.batches.inc()
         return True
 
 

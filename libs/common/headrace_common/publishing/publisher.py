@@ -72,9 +72,7 @@ class Publisher:
         """Waits, without limit, until Kafka answers and the topics exist."""
         await self._first_answer()
         for partition in range(self._delivery.events.partitions):
-            pump = Pump(
-                partition, self._settings, self._delivery, self._scheduler, self._growth, self._metrics, self._log
-            )
+            pump = Pump(partition, self._delivery, self._scheduler, self._growth)
             self._pumps.append(pump)
             self._running.append(self._tasks.start(pump.run(), f"pump {partition}"))
         # With many replicas of few connections each, the first partition would get one from each of them.

@@ -19,9 +19,6 @@ from typing_extensions import override
 from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import TOLD, Lane, Scheduler, Worker
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
-from headrace_common.operations.log import Log
-from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import KafkaSettings
 from headrace_common.publishing.batch import Batch, Cycle
 from headrace_common.publishing.delivery import OVERDUE, Delivery
 from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, InFlightFrame
@@ -40,24 +37,16 @@ LOOK: Final = 1.0
 class Pump:
     """Carries frames to one partition."""
 
-    def __init__(
-        self,
-        partition: int,
-        settings: KafkaSettings,
-        delivery: Delivery,
-        scheduler: Scheduler,
-        growth: Growth,
-        metrics: ReceiverMetrics,
-        log: Log,
-    ) -> None:
+    def __init__(self, partition: int, delivery: Delivery, scheduler: Scheduler, growth: Growth) -> None:
+        settings = delivery.settings
         self.where = TopicPartition(settings.events_topic, partition)
         self._ack_deadline = settings.ack_deadline
         self._batch_bytes = settings.batch_bytes
         self._delivery = delivery
         self._scheduler = scheduler
         self._growth = growth
-        self._metrics = metrics
-        self._log = log
+        self._metrics = delivery.metrics
+        self._log = delivery.log
         self._clock = asyncio.get_running_loop().time
         self._queue = FrameQueue()
         self._small, self._long = _Making(self, Lane.SMALL), _Making(self, Lane.LONG)
