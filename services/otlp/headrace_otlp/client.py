@@ -22,7 +22,7 @@ from headrace_otlp.logs import PROTOBUF, wrapped
 from headrace_otlp.wire import request
 
 _ANSWER: Final = re.compile(
-    rb"HTTP/1\.1 (?P<status>\d{3}) [^\r\n]*\r\nContent-Type: [^\r\n]*\r\nContent-Length: (?P<size>\d+)\r\n(?:[^\r\n]+\r\n)*\r\n"
+    rb"(?i)HTTP/1\.1 (?P<status>\d{3}) .*\r\n(?:.+\r\n)*?Content-Length: (?P<size>\d+)\r\n(?:.+\r\n)*\r\n"
 )
 _LONGEST: Final = 64 << 10
 """Bytes of an answer."""

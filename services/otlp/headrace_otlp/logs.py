@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.wrappers_pb2 import BytesValue
 from headrace_common.record.contract import Reason
 from headrace_common.session.inflate import inflate_gzip, inflate_zlib, inflate_zstd
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -192,9 +193,5 @@ def wrapped(resource: bytes, scope: bytes, records: Sequence[bytes]) -> bytes:
 
 def prefixed(number: int, content: bytes) -> bytes:
     """Returns a field of protobuf that has its length in front."""
-    size, length = len(content), bytearray()
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    length.append(size)
-    return bytes((number << 3 | PREFIXED, *length)) + content
+    encoded: bytes = BytesValue(value=content).SerializeToString()  # field 1; nothing if it is empty
+    return bytes((number << 3 | PREFIXED,)) + (encoded[1:] or b"\0")

@@ -29,8 +29,6 @@ EVENT_WORK: Final = 16 << 10
 PIECE: Final = 4 << 10
 """Bytes that are read at once where a request may end within them: what is behind it stays in memory until it is answered."""
 
-Headers = list[tuple[str, str]]
-
 
 class Request:
     """A request that was read whole. `encoding`: `PROTOBUF`, `JSON`, or empty for any other; `coding`: its content coding, empty
@@ -55,26 +53,25 @@ class Request:
         """Whether the client asked for the end of the conversation behind it."""
         return self._connection.their_state is h11.MUST_CLOSE
 
-    def respond(self, status: int, content: bytes, more: Headers | None = None) -> None:
+    def respond(self, status: int, content: bytes, *more: tuple[str, str]) -> None:
         """Sets the answer."""
-        self.answer = _response(
-            self._connection, status, self.encoding, b"" if self.method == b"HEAD" else content, more
-        )
+        shown = b"" if self.method == b"HEAD" else content
+        self.answer = _response(self._connection, status, self.encoding, shown, *more)
 
-    def fail(self, status: int, text: str, more: Headers | None = None) -> None:
+    def fail(self, status: int, text: str, *more: tuple[str, str]) -> None:
         """Sets the answer to a request that failed."""
-        self.respond(status, _status(text, self.encoding), more)
+        self.respond(status, _status(text, self.encoding), *more)
 
     def is_of_logs(self) -> bool:
         """Returns whether it may bring log records. If not, sets the answer."""
         if self.path != PATH:
             self.fail(404, "this server takes logs only, at /v1/logs")
         elif self.method != b"POST":
-            self.fail(405, "logs are sent by POST", [("Allow", "POST")])
+            self.fail(405, "logs are sent by POST", ("Allow", "POST"))
         elif not self.encoding:
             self.fail(415, f"Content-Type must be {PROTOBUF} or {JSON}")
         elif self.coding and self.coding not in INFLATERS:
-            self.fail(415, "an unknown Content-Encoding", [("Accept-Encoding", ", ".join(INFLATERS))])
+            self.fail(415, "an unknown Content-Encoding", ("Accept-Encoding", ", ".join(INFLATERS)))
         return not self.answer
 
 
@@ -157,15 +154,13 @@ class OtlpDecoder(Parser[Request | bytes]):
 
     def _refuse(self, connection: h11.Connection, status: int, problem: str, limit: str | None = None) -> NoReturn:
         """Ends the conversation with an answer."""
-        self.refusal = _response(connection, status, JSON, _status(problem, JSON), [("Connection", "close")])
+        self.refusal = _response(connection, status, JSON, _status(problem, JSON), ("Connection", "close"))
         raise ProtocolError(problem, limit=limit)
 
 
-def _response(
-    connection: h11.Connection, status: int, encoding: str, content: bytes, more: Headers | None = None
-) -> bytes:
+def _response(connection: h11.Connection, status: int, encoding: str, content: bytes, *more: tuple[str, str]) -> bytes:
     """Returns a response with these further headers."""
-    headers = [("Content-Type", encoding or JSON), ("Content-Length", str(len(content))), *(more or ())]
+    headers = [("Content-Type", encoding or JSON), ("Content-Length", str(len(content))), *more]
     head = h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase)
     events: list[h11.Event] = [head, h11.Data(content), h11.EndOfMessage()]
     return b"".join(connection.send(event) or b"" for event in events)
