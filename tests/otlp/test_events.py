@@ -13,7 +13,7 @@ from headrace_common.record.event import Reject
 from headrace_common.session.again import QuarantinedItem
 from headrace_common.session.interface import Peer
 from headrace_otlp.again import read
-from headrace_otlp.logs import JSON, MOST_PIECES, MOST_VALUES, PROTOBUF
+from headrace_otlp.logs import JSON, MOST_PIECES, MOST_VALUES, PROTOBUF, STEP, cut, prefixed
 from headrace_otlp.wire import request
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
@@ -227,6 +227,14 @@ def test_records_scopes_and_resources_of_a_body_are_limited(data: bytes, over: i
     outcome = every_way(data, frame_events=5 - over)
     assert outcome.statuses == [400 if over else 200]
     assert [reject.reason for reject in outcome.rejects] == [Reason.TOO_MANY_EVENTS] * over
+
+
+def test_what_has_no_records_takes_no_long_turn() -> None:
+    """Not even where each scope repeats a large resource, which is read for its records alone."""
+    scopes = prefixed(2, b"") * 3 * STEP
+    cutting = cut(prefixed(1, resource(service_name="x" * 1000) + scopes) + prefixed(1, b"") * 3 * STEP, 10_000)
+    assert list(cutting).count(0) == 6
+    assert not drive([request(prefixed(1, resource(service_name="x") + prefixed(2, b"")), PROTOBUF)]).flat
 
 
 @pytest.mark.parametrize("over", [0, 1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -130,6 +131,7 @@ def cut(body: bytes, most: int) -> Generator[int, None, list[Group]]:
     taken, where others may run. Raises `ContentError`.
     """
     groups: list[Group] = []
+    steps = count(1)
     _, resources = yield from _split(memoryview(body), RESOURCES, most)
     most -= len(resources)
     for each in resources:
@@ -138,7 +140,12 @@ def cut(body: bytes, most: int) -> Generator[int, None, list[Group]]:
         for one in scopes:
             scope, records = yield from _split(one, RECORDS, most)
             most -= len(records)
-            groups.append(Group(resource, scope, records))
+            if records:  # else nothing is read of it, or of its resource
+                groups.append(Group(resource, scope, records))
+            if next(steps) % STEP == 0:
+                yield 0
+        if next(steps) % STEP == 0:
+            yield 0
     return groups
 
 
