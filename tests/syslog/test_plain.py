@@ -101,6 +101,12 @@ def test_equal_datagrams_are_two_events_of_their_senders() -> None:
     assert len({part.id for part in parts}) == 2
 
 
+def test_equal_messages_over_tcp_are_two_events_whatever_their_numbers() -> None:
+    """A restarted syslog-ng counts from 1 again, and has seconds; nobody sends again what was not answered."""
+    found = stream([b'<14>1 2003-10-11T22:14:15Z h a 1 - [meta sequenceId="1"] m\n' * 2])
+    assert len({each.id for each in found.events}) == 2
+
+
 @pytest.mark.kafka
 async def test_lines_and_datagrams_arrive_and_dropped_ones_are_counted(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     topics = own_topics(kafka.bootstrap)

@@ -47,7 +47,8 @@ class MessageMaker:
         host, app = (readable(str(name, "utf-8", "surrogateescape")) for name in names)
         envelope = envelope_of(self._protocol, peer, self._memory, host, app)
         time = utc(message.parts.get(b"timestamp", b"").decode("ascii", "replace").replace(",", "."))
-        name = deterministic_id(self._protocol, raw) if message.numbered else unique_id()
+        resent = self._protocol == "relp" and message.numbered  # over TCP and UDP nobody sends again
+        name = deterministic_id(self._protocol, raw) if resent else unique_id()
         about = None if time else RECEIVED
         if not whole:
             about = object_of(([about[1:-1]] if about else []) + noted((Note.INVALID_UTF8,), raw))

@@ -90,8 +90,7 @@ class StreamSession(_GatheringSession, ByteSession):
 
     @override
     def status(self) -> Status:
-        held, busy = self._decoder.partial_bytes(), self._decoder.busy
-        return Status(partial_bytes=held, busy=busy, unacknowledgeable=True)
+        return Status(self._decoder.partial_bytes(), busy=self._decoder.busy, unacknowledgeable=True)
 
 
 class RelpSession(_GatheringSession, ByteSession):

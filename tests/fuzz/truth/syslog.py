@@ -69,7 +69,8 @@ def message(s: Chance, protocol: str) -> tuple[bytes, Part]:
     )
     body["structured_data"] = elements
     meta = "sequenceId" in elements.get("meta", {}) and bool(body["timestamp"]) and bool(names[0] or "." in written)
-    return raw, _part(protocol, raw, body, text, time, named(protocol.encode(), raw) if meta else RANDOM)
+    name = named(protocol.encode(), raw) if meta and protocol == "relp" else RANDOM
+    return raw, _part(protocol, raw, body, text, time, name)
 
 
 def _elements(s: Chance) -> tuple[bytes, dict[str, Any]]:
