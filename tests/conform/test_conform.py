@@ -27,6 +27,8 @@ from tests.real_clients import built
 
 PROTOCOLS = sorted(ASKED)
 SERVERS = Path(__file__).parent / "servers"
+ROOT = Path(__file__).parents[2]
+VERDICT = re.compile(r"^ {4}([a-z0-9-]+) +(kept|noted|broken)  ", re.MULTILINE)
 SILENCE = 59.0
 """Seconds of listening to what should say nothing, where it is known to say something."""
 
@@ -197,3 +199,15 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "before-storage  not asked  needs --hold-command" in done.output
     assert done.output.endswith("probes: nothing broken\n")
+
+
+def test_the_page_has_the_verdicts_of_the_outputs() -> None:
+    answers = (ROOT / "benchmarks/results/conformance.md").read_text().split("\n## ")[1:]
+    given = {(each.split("\n")[0].split(":")[0], *found): each for each in answers for found in VERDICT.findall(each)}
+    rows = [row.strip("| \n").split(" | ") for row in (ROOT / "docs/conformance.md").read_text().splitlines()]
+    servers = next(row for row in rows if row[0] == "probe")[1:]
+    table = {row[0].strip("`"): row[1:] for row in rows if len(row) == 1 + len(servers) and row[0] != "probe"}
+    told = {(server, probe, cell) for probe, row in table.items() for server, cell in zip(servers, row, strict=True)}
+    assert {each for each in told if each[2] != "–"} == {each for each in given if each[1] in table}
+    assert {verdict for _, probe, verdict in given if probe not in table} == {"kept"}
+    assert {server for server, *_ in given} == set(servers)
