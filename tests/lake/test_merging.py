@@ -48,7 +48,7 @@ def test_which_files_are_merged_next(name: str) -> None:
     assert piece is None or (piece.table, piece.day) == ("events", day)
 
 
-@pytest.mark.parametrize("size", [9_000, 360_000, 1_800_000, 7_000_000])
+@pytest.mark.parametrize("size", [9_000, 7_000_000])
 def test_a_day_is_rewritten_seldom_and_has_few_files(size: int) -> None:
     """A file of `size` bytes lands every 5 seconds, and all that is due is merged at once."""
     small, written, most, whole = dict[str, File](), 0, 0, 0

@@ -12,7 +12,7 @@ from tests.tiers import sized
 EACH = 25
 """Seeds of one test: so that workers share them."""
 
-SEEDS = sized(100, 150, 20_000)
+SEEDS = sized(100, 100, 20_000)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, EACH))
