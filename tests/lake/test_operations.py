@@ -14,6 +14,7 @@ from unittest.mock import MagicMock, Mock
 import pytest
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
+from headrace_common.protocol import installed
 from headrace_lake.dedup.index import IndexState
 from headrace_lake.kafka import unlanded
 from headrace_lake.kafka.checkpoint import of_epoch, ranges
@@ -25,7 +26,7 @@ from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.upkeep.clocks import TOLERANCE, ClockGuard
 from headrace_lake.upkeep.metrics import LakeMetrics
-from headrace_lake.upkeep.operations import STALLED, STARTING, LakeHealth
+from headrace_lake.upkeep.operations import PROTOCOLS, STALLED, STARTING, LakeHealth
 from headrace_lake.upkeep.retention import first_kept
 from structlog.testing import CapturingLogger
 
@@ -34,6 +35,10 @@ from tests.contract.certificates import Authority
 
 def java(text: str, cause: Any = None) -> Any:
     return SimpleNamespace(toString=lambda: text, getCause=lambda: cause)
+
+
+def test_each_protocol_has_its_own_label_in_metrics() -> None:
+    assert {*PROTOCOLS} == {protocol.name for protocol in installed()}
 
 
 def test_the_innermost_exception_is_the_reason_in_one_line() -> None:

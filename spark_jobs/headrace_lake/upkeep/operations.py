@@ -23,7 +23,7 @@ STALLED: Final = 120.0
 STARTING: Final = 1800.0
 """The same seconds before the job is ready: it starts a JVM and reads ids. Restarted earlier, it might never start."""
 
-PROTOCOLS: Final = ("lumberjack", "forward", "courier", "logjam", "segment", "relp", "syslog")
+PROTOCOLS: Final = ("courier", "forward", "logjam", "lumberjack", "otlp", "relp", "segment", "syslog")
 """Protocols with a label of their own in metrics; every other lands as well, and is counted as `other`."""
 
 
