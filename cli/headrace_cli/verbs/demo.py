@@ -20,9 +20,7 @@ CONNECTIONS: Final = 4
 QUARANTINED: Final = "quarantined"
 LANDING_SECONDS: Final = 300.0
 """Time limit of the landing job, from the last acknowledgement on. On a busy machine its first batch takes minutes."""
-SAMPLE: Final = (
-    "select event_time, stream, coalesce(body, try(decode(payload))) as body from events order by all limit 5"
-)
+SAMPLE: Final = "select event_time, stream, coalesce(body, try(decode(payload))) as body from events limit 5"
 NEXT: Final = """
 Next, use your own clients:
 
@@ -36,10 +34,7 @@ app = typer.Typer()
 @app.command()
 def demo(
     events: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many events to send.")] = 10_000,
-    protocol: Annotated[
-        str,
-        typer.Option(help="The protocol to send with: courier, forward, logjam, lumberjack, otlp, relp or segment."),
-    ] = "forward",
+    protocol: Annotated[str, typer.Option(help="What to send with; a wrong name is answered with all.")] = "forward",
 ) -> int:
     """Start a stack, send events through it and count them at every step."""
     from headrace_cli import console

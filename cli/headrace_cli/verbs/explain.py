@@ -7,33 +7,25 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from headrace_cli.ground import EXIT_FAILED, CommandError, check_known
 
 app = typer.Typer()
-_CLASSES: Final = {
-    "courier": "headrace_courier.session:CourierSession",
-    "forward": "headrace_forward.session:ForwardSession",
-    "lumberjack": "headrace_lumberjack.session:LumberjackSession",
-    "otlp": "headrace_otlp.session:OtlpSession",
-    "relp": "headrace_syslog.session:RelpSession",
-    "segment": "headrace_segment.session.conversation:SegmentSession",
-    "syslog": "headrace_syslog.session:StreamSession",
-}
 
 
 def session_of(protocol: str) -> Any:
-    """Return a receiver's session, with the limits of the environment."""
+    """Return a receiver's session, with the limits of the environment. Raises `CommandError` for one that is not known."""
     from headrace_common.operations.settings import load
+    from headrace_common.protocol import installed
     from headrace_common.session.interface import Peer
 
-    from headrace_cli.operating.parts import settings_class
-
-    given: Any = load(settings_class(protocol))
-    made = resolve_name(_CLASSES[protocol])
+    known = {each.name: each for each in installed() if each.session}
+    check_known("protocol", [protocol], known)
+    given: Any = load(known[protocol].settings)
+    made = resolve_name(known[protocol].session)
     peer, limits = Peer("127.0.0.1", 0, "client"), given.limits
     return made(peer, limits, *([getattr(given, protocol)] if hasattr(given, protocol) else []))
 
@@ -68,9 +60,7 @@ def heard(session: Any, data: bytes, now_ms: int) -> Iterator[tuple[str, Any]]:
 
 @app.command()
 def explain(
-    protocol: Annotated[
-        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, lumberjack, otlp, relp, segment or syslog.")
-    ],
+    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="forward, …; a wrong name is answered with all.")],
     source: Annotated[str, typer.Argument(metavar="FILE|-", help="What a client has sent; - is standard input.")],
 ) -> int:
     """Show what a receiver makes of bytes: events, quarantine, answers, where it stops. Exit status 1 if it does not take all."""
@@ -78,12 +68,11 @@ def explain(
     from headrace_common.record.encoding import decode
     from headrace_reader.text import printable
 
-    check_known("protocol", [protocol], _CLASSES)
+    session, kinds = session_of(protocol), set()
     try:
         data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
         raise CommandError(f"{source} cannot be read: {error.strerror}.", status=2) from error
-    session, kinds = session_of(protocol), set()
     try:
         for piece, ends in ((data, True), (b"", False)):
             for kind, value in heard(session, piece, time.time_ns() // 1_000_000):

@@ -20,9 +20,7 @@ app = typer.Typer()
     )
 )
 def send(
-    protocol: Annotated[
-        str, typer.Argument(metavar="PROTOCOL", help="courier, forward, logjam, lumberjack, otlp, relp or segment.")
-    ],
+    protocol: Annotated[str, typer.Argument(metavar="PROTOCOL", help="forward, …; a wrong name is answered with all.")],
     target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A receiver; default: the stack in --state.")] = "",
     state: StateOption = DEFAULT_STATE,
     rate: Annotated[

@@ -89,9 +89,12 @@ class Protocol(Generic[S]):
     """Returns the plans of its own topics, besides those of events and quarantine."""
 
     client: str = ""
-    """``module:name`` of its `session.client.Client`, with which tools and tests talk to a receiver. This and the next are
+    """``module:name`` of its `session.client.Client`, with which tools and tests talk to a receiver. This and the next two are
     imported where they are used; empty: there is none.
     """
+
+    session: str = ""
+    """``module:name`` of its `session.interface.ByteSession` for a peer, the limits and, if it has any, its own settings."""
 
     again: str = ""
     """``module:name`` of the function from a `session.again.QuarantinedItem` and the receiver's settings to a

@@ -39,6 +39,7 @@ PROTOCOL: Final = Protocol(
     settings=CourierSettings,
     build=build,
     client="headrace_courier.client:CourierClient",
+    session="headrace_courier.session:CourierSession",
     again="headrace_courier.again:read",
     hint='log-courier: network: {{ transport: tcp, servers: [ "{listen}" ] }}',
 )

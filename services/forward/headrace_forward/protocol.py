@@ -38,6 +38,7 @@ PROTOCOL: Final = Protocol(
     settings=ForwardSettings,
     build=build,
     client="headrace_forward.client:ForwardClient",
+    session="headrace_forward.session:ForwardSession",
     again="headrace_forward.again:read",
     hint="fluent-bit -i cpu -o forward://{listen} -p Require_ack_response=true -p Retry_Limit=no_limits",
 )

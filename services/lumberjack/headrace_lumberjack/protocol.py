@@ -37,6 +37,7 @@ PROTOCOL: Final = Protocol(
     settings=LumberjackSettings,
     build=build,
     client="headrace_lumberjack.client:LumberjackClient",
+    session="headrace_lumberjack.session:LumberjackSession",
     again="headrace_lumberjack.again:read",
     hint="filebeat -E output.elasticsearch.enabled=false -E 'output.logstash.hosts=[\"{listen}\"]'",
 )

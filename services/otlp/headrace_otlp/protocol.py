@@ -33,6 +33,7 @@ PROTOCOL: Final = Protocol(
     settings=ServiceSettings,
     build=build,
     client="headrace_otlp.client:OtlpClient",
+    session="headrace_otlp.session:OtlpSession",
     again="headrace_otlp.again:read",
     hint="OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=http://{listen}/v1/logs OTEL_EXPORTER_OTLP_LOGS_PROTOCOL=http/protobuf",
 )

@@ -51,6 +51,7 @@ PROTOCOL: Final = Protocol(
     metrics=SegmentMetrics,
     topics=topics,
     client="headrace_segment.client:SegmentClient",
+    session="headrace_segment.session.conversation:SegmentSession",
     again="headrace_segment.again:read",
     hint="a client of the Streaming Service protocol, or Pravega's Java client with a segment store at {listen}",
 )

@@ -60,6 +60,7 @@ RELP: Final = Protocol(
     settings=ServiceSettings,
     build=build_relp,
     client="headrace_syslog.client:RelpClient",
+    session="headrace_syslog.session:RelpSession",
     again="headrace_syslog.again:read",
     hint='rsyslog: action(type="omrelp" target="…" port="{listen}")',
 )
@@ -73,6 +74,7 @@ SYSLOG: Final = Protocol(
     settings=ServiceSettings,
     build=build_syslog,
     metrics=dropped_datagrams,
+    session="headrace_syslog.session:StreamSession",
     again="headrace_syslog.again:read",
     hint='rsyslog: action(type="omfwd" protocol="tcp" tcp_framing="octet-counted" target="…" port="{listen}")',
 )
