@@ -37,10 +37,8 @@ def line(name: str, kind: str, text: str) -> None:
 
 
 def table(*columns: str) -> Table:
-    """Return a table without lines. A column's name begins with ``>`` if it is set to the right, with ``~`` if its text may
-    break.
-
-    Without any name the table has no head.
+    """Return a table without lines, and without a head if no column has a name. A name begins with ``>`` if the column is set to
+    the right, with ``~`` if its text may break.
     """
     heads = any(column.lstrip(">~") for column in columns)
     made = Table(box=None, pad_edge=False, header_style="bold", show_header=heads)

@@ -30,25 +30,20 @@ def brokers_named(text: str | None) -> str | None:
 
 NOW: Final = "now"
 BEGINNING: Final = "beginning"
-_AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
+_AGO: Final = re.compile(r"(\d{1,5})(s|m|h|d)")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def parse_moment(text: str, option: str, now: datetime) -> datetime:
     """Read an ISO 8601 time (UTC unless it names a zone), or how long ago: ``10m``. Raises `CommandError`."""
     if ago := _AGO.fullmatch(text):
-        try:
-            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        except OverflowError:
-            return datetime.min.replace(tzinfo=UTC)
+        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise CommandError(
-            f"{option} {text}: expected a time such as 2026-11-23T08:00 (UTC unless it has a zone), or 30s, 10m, 2h, 1d ago"
-            + (f", {NOW} or {BEGINNING}." if option == "--from" else "."),
-            status=2,
-        ) from None
+        also = f", {NOW} or {BEGINNING}" if option == "--from" else ""
+        expected = f"a time such as 2026-11-23T08:00 (UTC unless it has a zone), or 30s, 10m, 2h, 1d ago{also}"
+        raise CommandError(f"{option} {text}: expected {expected}.", status=2) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

@@ -135,7 +135,7 @@ def test_events_of_every_protocol_come_out_of_the_lake_and_down_leaves_nothing(p
     count = sized(500, 500, 20_000)
     for name in CLIENTS:
         target = Target(name, HOST, int(project.ports[f"{name.upper()}_PORT"]))
-        tally = asyncio.run(run(target, ShopSource(count, 0)))
+        tally = asyncio.run(run(target, ShopSource(count)))
         assert tally.acknowledged == count, tally
     targets = [f"{name}={name}:{RECEIVERS[name]}" for name in CLIENTS]
     told = project.does("run", "--rm", "-T", "tools", "smoke", *targets)

@@ -65,9 +65,8 @@ def of_tables(lake: LakeAddress, since: datetime | None = None) -> Iterator[Row]
     else:
         said = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in wrong)
         erasing = all(row["check"].startswith(OF_ERASING) for row in wrong)
-        help_ = (
-            "./headrace lake erase --finish --apply ends an erasure" if erasing else "docs/lake-query.md explains it"
-        )
+        finish = "./headrace lake erase --finish --apply ends an erasure"
+        help_ = finish if erasing else "docs/lake-query.md explains it"
         yield _check(PROOF, None if erasing else False, f"{said}; {help_}")
     (gaps,) = _asked(_GAPS.format(recent=recent.format("landed_at")), lake)
     whole = f", and partitions of a topic that was recreated: {gaps['whole']}" if gaps["whole"] else ""
@@ -76,9 +75,8 @@ def of_tables(lake: LakeAddress, since: datetime | None = None) -> Iterator[Row]
     (missing,) = _asked(_LOGJAM.format(recent=recent.format("received_time")), lake)
     devices = f"{missing['numbers']:,} numbers of {missing['devices']} Logjam devices never came: query --named losses"
     yield _check(LOGJAM, not missing["n"], devices if missing["n"] else "no number of a Logjam device is missing")
-    kept = ", ".join(
-        f"{row['n']:,} {row['reason']}" for row in _asked(_QUARANTINE.format(recent=recent.format("landed_at")), lake)
-    )
+    found = _asked(_QUARANTINE.format(recent=recent.format("landed_at")), lake)
+    kept = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)
     yield _check(QUARANTINE, True, f"kept byte for byte: {kept or 'nothing'}")
     if came := _asked(_UNACKNOWLEDGED.format(recent=recent.format("landed_at")), lake):
         counted = ", ".join(f"{row['n']:,} events by {row['protocol']}" for row in came)
@@ -103,6 +101,5 @@ def of_kafka(settings: KafkaSettings, lake: LakeAddress, *, content: bool = Fals
     if content:
         same, compared = against_kafka.contents(settings, lake)
         as_held = f"{compared['detail']} are in their rows as Kafka holds them"
-        yield _check(
-            CONTENT, same["ok"], as_held if same["ok"] else f"{same['detail']}: delete these rows and replay them"
-        )
+        differs = f"{same['detail']}: delete these rows and replay them"
+        yield _check(CONTENT, same["ok"], as_held if same["ok"] else differs)

@@ -56,11 +56,8 @@ def findings(parts: Sequence[str], *, offline: bool) -> Iterator[Finding]:
 def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
     """Yield the findings on a topic: its settings for the promise, and its room for the largest event."""
     for what in topic.weak:
-        yield (
-            "topics",
-            False,
-            f"{topic.name}: {what}; kafka-configs.sh sets it, kafka-reassign-partitions.sh moves replicas",
-        )
+        mend = "kafka-configs.sh sets it, kafka-reassign-partitions.sh moves replicas"
+        yield "topics", False, f"{topic.name}: {what}; {mend}"
     if limits is not None and topic.max_message_bytes < limits.event_bytes + RECORD_BYTES:
         small = f"max.message.bytes ({topic.max_message_bytes:,}) does not hold an event of LIMITS__EVENT_BYTES"
         mend = "raise it with kafka-configs.sh, or lower LIMITS__EVENT_BYTES"

@@ -80,9 +80,7 @@ def plan(state: StateFolder, options: StackOptions) -> Stack:
         broker = Broker(state.kafka, kafka_port, controller_port)
         broker.prepare()
         kafka = Part("kafka", tuple(broker.command()), LOCALE, state.log("kafka"), bootstrap)
-    defaults: dict[str, object] = {"events_partitions": EVENTS_PARTITIONS}
-    if embedded:
-        defaults["retention_bytes"] = RETENTION_BYTES
+    defaults = {"events_partitions": EVENTS_PARTITIONS} | ({"retention_bytes": RETENTION_BYTES} if embedded else {})
     topics = {**environment("topics", **defaults), **own_environment(), **base}
     lake = Part(
         "lake",

@@ -59,10 +59,8 @@ class StateFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the folder for a block. Raises `CommandError` when a stack runs here."""
-        with self._lock.open(
-            "r+"
-        ) as lock:  # the kernel releases it when its holder dies, and children do not inherit it
-            try:
+        with self._lock.open("r+") as lock:
+            try:  # the kernel releases it when its holder dies, and children do not inherit it
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 stop = command("down", self.path)

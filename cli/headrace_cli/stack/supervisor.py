@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from headrace_common.operations.errors import EXIT_CONFIG
 from headrace_common.operations.tasks import stops
@@ -185,7 +185,13 @@ class Supervisor:
         """Record what runs, which `status --json` prints. `parts` has all processes, `services` the receivers among them."""
         kafka, state = self._stack.kafka, self._stack.state
         all_parts = [*([kafka] if kafka is not None else []), *self._stack.parts]
-        parts = {part.name: self._described(part) for part in all_parts}
+        parts = {
+            part.name: {
+                "pid": self._running[part].pid if part in self._running else None,
+                **{name: getattr(part, name) for name in ("address", "listeners", "ops", "ready")},
+            }
+            for part in all_parts
+        }
         state.write_record(
             {
                 "state": str(state.path),
@@ -199,15 +205,6 @@ class Supervisor:
                 "services": {name: part for name, part in parts.items() if part["listeners"]},
             }
         )
-
-    def _described(self, part: Part) -> dict[str, Any]:
-        return {
-            "pid": self._running[part].pid if part in self._running else None,
-            "address": part.address,
-            "listeners": dict(part.listeners),
-            "ops": part.ops,
-            "ready": part.ready,
-        }
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

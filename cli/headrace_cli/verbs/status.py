@@ -63,7 +63,5 @@ async def _say_who_sends(state: Path) -> None:
     finally:
         await scraper.close()
     for each in found[:SOURCES]:
-        who = f"{each.service} from {printable(each.source)}"
-        console.OUT.print(
-            f"In the last minute {who}: {each.events:,} events, {console.format_size(each.bytes)}", markup=False
-        )
+        who, size = f"{each.service} from {printable(each.source)}", console.format_size(each.bytes)
+        console.OUT.print(f"In the last minute {who}: {each.events:,} events, {size}", markup=False)

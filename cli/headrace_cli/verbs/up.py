@@ -126,9 +126,8 @@ def start(
             ended, record = process.poll() is not None, state.what_runs()
             print(lines.read(), end="", flush=True)
             if ended:
-                raise CommandError(
-                    f"The stack stopped while it started; see {log}.", status=process.returncode or EXIT_FAILED
-                )
+                why = f"The stack stopped while it started; see {log}."
+                raise CommandError(why, status=process.returncode or EXIT_FAILED)
             if record.get("supervisor_pid") == process.pid and record["ready"]:
                 return record
             time.sleep(0.1)

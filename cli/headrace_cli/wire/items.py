@@ -48,17 +48,14 @@ def items_of(
 
     Raises `CommandError` if the table is missing or unreadable.
     """
-    conditions: list[tuple[str, Any]] = []
-    if reasons:
-        conditions.append(("list_contains(?, reason)", list(reasons)))
-    if protocols:
-        conditions.append(("list_contains(?, protocol)", list(protocols)))
-    if since is not None:
-        conditions.append(("received_time >= ?", since))
-    where = " and ".join(condition for condition, _ in conditions) or "true"
+    wanted: dict[str, Any] = {
+        "list_contains(?, reason)": list(reasons), "list_contains(?, protocol)": list(protocols), "received_time >= ?": since,
+    }  # fmt: skip
+    conditions = {condition: value for condition, value in wanted.items() if value}
+    where = " and ".join(conditions) or "true"
     with connect(lake) as connection:
         try:
-            found = connection.execute(_ITEMS.format(where=where), [value for _, value in conditions])
+            found = connection.execute(_ITEMS.format(where=where), [*conditions.values()])
             while rows := found.fetchmany(_AT_ONCE):
                 for *known, sha256, attributes, missing, pieces in rows:
                     name, reason, protocol, stream, source, received_ms = known
@@ -97,9 +94,8 @@ class ItemReader:
             replayed: ReplayOutcome = resolve_name(again)(item, self._settings_of(item.protocol))
             return replayed
         except ProtocolError as error:
-            return ReplayOutcome(
-                impossible=f"the stream breaks: {error}" + (f" ({error.limit})" if error.limit else "")
-            )
+            limit = f" ({error.limit})" if error.limit else ""
+            return ReplayOutcome(impossible=f"the stream breaks: {error}{limit}")
         except (LookupError, ValueError, TypeError, struct.error) as error:
             return ReplayOutcome(impossible=str(error) or type(error).__name__)
 

@@ -97,15 +97,14 @@ def shop_event(number: int) -> dict[str, Any]:
 
 
 class ShopSource(EventSource):
-    """The log of a web shop: `total` events, as fast as they are taken, numbered from `first`."""
+    """The log of a web shop: `total` events, as fast as they are taken."""
 
-    def __init__(self, total: int, first: int = 0) -> None:
+    def __init__(self, total: int) -> None:
         super().__init__()
         self._total = total
-        self._first = first
 
     async def take(self, most: int) -> list[Event]:
-        return [shop_event(self._first + number) for number in self._next(min(most, self._total - self.taken))]
+        return [shop_event(number) for number in self._next(min(most, self._total - self.taken))]
 
 
 class LineSource(EventSource):

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from headrace_cli.ground import CommandError
 from headrace_cli.operating.records import LINE, decoded, pretty
 from headrace_cli.options import parse_moment
 from headrace_cli.verbs import tap as verb
@@ -69,10 +70,12 @@ def test_moments() -> None:
         ("90s", "2026-11-23T11:58:30+00:00"),
         ("2026-11-23T08:00", "2026-11-23T08:00:00+00:00"),
         ("2026-11-23T08:00+02:00", "2026-11-23T08:00:00+02:00"),
-        ("999999d", "0001-01-01T00:00:00+00:00"),
+        ("99999d", "1753-02-08T12:00:00+00:00"),
     )
     for text, moment in rows:
         assert parse_moment(text, "--from", NOW).isoformat() == moment
+    with pytest.raises(CommandError):
+        parse_moment("100000d", "--from", NOW)
 
 
 @pytest.fixture(scope="module")
