@@ -112,7 +112,8 @@ class End(asyncio.Transport):
             return
         if not self._coming:
             self._told_end, self.version = True, self._end_version or 0
-            if not self._closing and not self._call(self._protocol.eof_received):
+            is_taken = self._protocol is not None  # else its process died first
+            if is_taken and not self._closing and not self._call(self._protocol.eof_received):
                 self.close()
             return
         data, version = self._coming.popleft()
