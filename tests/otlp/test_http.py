@@ -102,7 +102,7 @@ def test_the_head_of_a_request_is_limited(over: int) -> None:
     content = body(record())
     lines = f"{POST}\nContent-Length: {len(content)}\nX-Pad: "
     pad = HEAD_BYTES - len(raw(lines)) + over
-    outcome = every_way(raw(lines + "x" * pad, content), end=False)
+    outcome = every_way(raw(lines + "x" * pad, content), end=False, frame_bytes=1024)
     assert outcome.statuses == [431 if over else 200]
 
 
@@ -138,6 +138,15 @@ def test_nothing_of_a_request_is_kept_behind_it() -> None:
             del frame
         assert driven.outgoing()
         assert tracemalloc.get_traced_memory()[0] < 200_000
+
+
+def test_a_request_keeps_nothing_of_the_next() -> None:
+    driven, data = session(), sent(record("x" * 2_000_000))
+    with traced():
+        for at in range(0, 2 * len(data), 900_000):
+            feed(driven, (data * 2)[at : at + 900_000])
+        assert len(list(driven.frames())) == 2
+        assert tracemalloc.get_traced_memory()[0] < 2.2 * len(data)
 
 
 def test_who_asks_may_send_his_body_when_his_turn_comes() -> None:

@@ -100,22 +100,23 @@ class OtlpDecoder(Parser[Request | bytes]):
     def _request(self) -> Generator[Any, bytes, bool]:
         """Reads and hands out a request. Returns whether it is the last."""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES + self._frame_bytes)
-        head, body, read, wanted = None, bytearray(), 0, PIECE
+        head, body, read, length = None, bytearray(), 0, 0
         while not isinstance(event := self._next(connection), h11.EndOfMessage):
             yield Cost(EVENT_WORK)
             if isinstance(event, h11.Data):
                 body += event.data
             elif isinstance(event, h11.Request):
                 head, read = event, len(connection.trailing_data[0])
-                self.held, wanted = read, self._length(connection, head) or PIECE
+                self.held, length = read, self._length(connection, head)
                 if connection.they_are_waiting_for_100_continue:
                     yield connection.send(h11.InformationalResponse(status_code=100, headers=[], reason="Continue"))
             else:
-                if head is None and read == HEAD_BYTES:
+                if head is not None:
+                    self._limit(connection, read)
+                    wanted = length - read if length else PIECE
+                elif not (wanted := min(PIECE, HEAD_BYTES - read)):  # however its bytes were split
                     self._refuse(connection, 431, "the head of a request is too large", limit="HEAD_BYTES")
-                self._limit(connection, read)
-                # Of a head no more than it may have, so that it is too large or not however it was split.
-                piece = yield UpTo(min(wanted, HEAD_BYTES - read) if head is None else wanted)
+                piece = yield UpTo(wanted)
                 read += len(piece)
                 self.held += len(piece)
                 connection.receive_data(piece)
