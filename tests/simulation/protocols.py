@@ -1,4 +1,7 @@
-"""The client's side of each protocol: its client, which goes on with its next connection."""
+"""The client's side of each protocol: its client, which goes on with its next connection.
+
+Syslog over TCP and UDP has none: it answers nothing, so nothing that it sends must be stored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rsyslog itself, with the configuration of the page."""
+"""rsyslog, with the configuration of the page and without RELP, and logger."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ global(workDirectory="{folder}" localHostname="web1.example.org")
 """
 
 
+LOGGER = (("--tcp",), ("--tcp", "--octet-count"), ("--udp",))
+OMFWD = ('protocol="tcp"', 'protocol="tcp" tcp_framing="octet-counted"', 'protocol="udp"')
+
+
 @contextlib.contextmanager
-def rsyslog(folder: Path, port: int) -> Iterator[None]:
-    """It reads from the socket `log` of the folder, and sends to a port of this machine."""
+def rsyslog(folder: Path, actions: str) -> Iterator[None]:
+    """It reads from the socket `log` of the folder."""
     path = folder / "rsyslog.conf"
-    path.write_text(LOCAL.format(folder=folder) + configuration("rsyslog", HOST, port))
+    path.write_text(LOCAL.format(folder=folder) + actions)
     command = ["rsyslogd", "-n", "-f", str(path), "-i", str(folder / "pid")]
     with (folder / "rsyslog.log").open("wb") as said:
         process = subprocess.Popen(tethered(command), stdout=said, stderr=said)
@@ -41,11 +45,11 @@ def rsyslog(folder: Path, port: int) -> Iterator[None]:
         process.wait()
 
 
-def say(folder: Path, first: int) -> None:
-    """Logs `LINES` lines, all alike but for their numbers; of the numbers below 10 each is there twice."""
+def say(folder: Path, first: int, count: int = LINES) -> None:
+    """Logs lines that are all alike but for their numbers; of the numbers below 10 each is there twice."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
         log.connect(str(folder / "log"))
-        for number in range(first, first + LINES):
+        for number in range(first, first + count):
             for _ in range(1 + (number < 10)):
                 log.send(b"<13>app[17]: line %d" % number)
 
@@ -59,7 +63,7 @@ async def test_rsyslog_loses_and_doubles_nothing_when_the_receiver_is_killed(
     topics = own_topics(kafka.bootstrap)
     with Receiver("relp", topics, tmp_path, module="headrace_syslog.relp") as receiver:
         await receiver.start()
-        with rsyslog(tmp_path, receiver.port):
+        with rsyslog(tmp_path, configuration("rsyslog", HOST, receiver.port)):
             await until((tmp_path / "log").exists, "rsyslog listens")
             say(tmp_path, 0)
 
@@ -77,3 +81,26 @@ async def test_rsyslog_loses_and_doubles_nothing_when_the_receiver_is_killed(
             await until(all_there, "all lines are stored")
         found = {record.id: record.json["message"].strip() for record in await stored()}
     assert sorted(found.values()) == sorted([f"line {n}" for n in range(2 * LINES)] + [f"line {n}" for n in range(10)])
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.requires("rsyslog")
+async def test_logger_and_rsyslog_are_understood_over_tcp_and_udp(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    topics = own_topics(kafka.bootstrap)
+    with Receiver("syslog", topics, tmp_path, module="headrace_syslog.syslog") as receiver:
+        await receiver.start()
+        for options in LOGGER:
+            command = ["logger", "--server", HOST, "--port", str(receiver.port), "--tag", "app", *options, "line 10"]
+            await asyncio.to_thread(subprocess.run, command, check=True)
+        actions = [f'action(type="omfwd" target="{HOST}" port="{receiver.port}" {each})' for each in OMFWD]
+        with rsyslog(tmp_path, "\n".join(actions)):
+            await until((tmp_path / "log").exists, "rsyslog listens")
+            say(tmp_path, 11, 1)
+
+            async def all_there() -> bool:
+                return len(await events(topics)) == len(LOGGER) + len(OMFWD)
+
+            await until(all_there, "all lines are stored")
+        found = [(record.json["app_name"], record.json["message"]) for record in await events(topics)]
+    assert sorted(found) == [("app", "line 10")] * len(LOGGER) + [("app", "line 11")] * len(OMFWD)
