@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
+from aiokafka.admin import NewPartitions, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
@@ -31,6 +31,7 @@ from tests.contract.topic import unmade
 from tests.lake import test_decode
 from tests.lake.runs import Running, Runs
 from tests.lake.test_query import batch, erase, event, make
+from tests.system.cluster import admin
 from tests.tiers import examples, sized
 
 Place = tuple[int, int]
@@ -44,18 +45,6 @@ def known(kafka: KafkaSettings) -> KnownTopic:
     found = asyncio.run(known_topic(kafka, kafka.events_topic))
     assert found is not None
     return found
-
-
-def admin(kafka: KafkaSettings, act: Callable[[AIOKafkaAdminClient], Any]) -> None:
-    async def run() -> None:
-        client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-        await client.start()
-        try:
-            await act(client)
-        finally:
-            await client.close()
-
-    asyncio.run(run())
 
 
 @dataclass
@@ -73,12 +62,7 @@ class Case:
 
 
 CASES = {
-    "nothing has landed": Case({0: [1, 2], 1: [3]}, ends={0: 0, 1: 0}, shown=[1, 2, 3]),
-    "some have landed": Case({0: [1, 2, 3]}, {(0, 0): 1, (0, 1): 2}, {0: 2}, [3]),
-    "all have landed": Case({0: [1]}, {(0, 0): 1}, {0: 1}),
     "a batch is being written": Case({0: [1, 2, 3]}, {(0, 0): 1, (0, 1): 2}, {0: 1}, [3]),
-    "a resend of what landed": Case({0: [1, 2], 1: [1]}, {(0, 0): 1}, {0: 1, 1: 0}, [2]),
-    "resends in Kafka alone": Case({0: [1, 1, 2]}, {}, {0: 0}, [1, 2]),
     "a record with a fault": Case({0: [None, 2]}, {}, {0: 0}, [2]),
     "an erased id comes again": Case(
         {0: [1, 2]}, {}, {0: 0}, [2], erased={"offsets": [], "ids": [named(1)]}
@@ -126,15 +110,24 @@ def test_each_event_is_shown_once(topics: KafkaSettings, tmp_path: Path, name: s
     assert look(tmp_path, topics) == (landed, sorted(map(named, case.shown)), "")
 
 
+def deleted(kafka: KafkaSettings, before: int) -> None:
+    """Makes Kafka delete what the first partition has before an offset."""
+
+    async def delete() -> None:
+        async with admin(kafka) as client:
+            await client.delete_records({TopicPartition(kafka.events_topic, 0): RecordsToDelete(before)})
+
+    asyncio.run(delete())
+
+
 @pytest.mark.kafka
 def test_what_kafka_has_lost_leaves_the_tables_alone(topics: KafkaSettings, tmp_path: Path) -> None:
     """A landing job that starts now would halt."""
     put(topics, topics.events_topic, records([1, 2, 3]))
-    first = TopicPartition(topics.events_topic, 0)
     lay(tmp_path, topics, Case({}, {(0, 0): 1}, {0: 1}))
-    admin(topics, lambda client: client.delete_records({first: RecordsToDelete(1)}))
+    deleted(topics, 1)
     assert look(tmp_path, topics) == ([named(1)], [named(2), named(3)], "")
-    admin(topics, lambda client: client.delete_records({first: RecordsToDelete(2)}))
+    deleted(topics, 2)
     landed, added, why = look(tmp_path, topics)
     assert (landed, added, bool(why)) == ([named(1)], [], True)
     lay(tmp_path / "longer", topics, Case({}, {}, {0: 4}))
@@ -167,10 +160,8 @@ def test_a_topic_that_changes_meanwhile_leaves_the_tables_alone(
 
     async def read(*args: Any, inner: Any = tail._read) -> None:
         await inner(*args)
-        client = AIOKafkaAdminClient(bootstrap_servers=topics.bootstrap_servers)
-        await client.start()
-        await client.create_partitions({topics.events_topic: NewPartitions(5)})
-        await client.close()
+        async with admin(topics) as client:
+            await client.create_partitions({topics.events_topic: NewPartitions(5)})
 
     monkeypatch.setattr(tail, "_read", read)
     assert look(tmp_path, topics)[1] == []
