@@ -197,7 +197,7 @@ def test_killed_before_any_step_it_catches_up(lake: Lake, monkeypatch: pytest.Mo
     ):
         for name in names:
             monkeypatch.setattr(owner, name, watched(getattr(owner, name)))
-    for steps in itertools.count(1, sized(2, 2, 1)):
+    for steps in itertools.count(1, sized(4, 4, 1)):
         shutil.rmtree(lake.ice)
         shutil.copytree(kept, lake.ice)
         left = steps
