@@ -86,19 +86,7 @@ def test_the_lag_and_the_margin_are_those_of_kafka(runs: Runs, monkeypatch: pyte
     brokers.close()
 
 
-def test_a_running_job_claims_partitions_that_are_added(runs: Runs) -> None:
-    runs.send(400)
-    job = Running(runs)
-    job.next("landed")
-    runs.admin(lambda admin: admin.create_partitions({runs.kafka.events_topic: NewPartitions(5)}))
-    runs.send_unread(4, aborts=True)
-    job.next("claims the tables again")
-    job.stop()
-    runs.run()
-    runs.check()
-
-
-def test_it_waits_for_topics_with_one_line_and_stops_when_asked(runs: Runs, topics: KafkaSettings) -> None:
+def test_it_waits_for_topics_and_claims_partitions_that_are_added(runs: Runs, topics: KafkaSettings) -> None:
     missing = topics.model_copy(update={"quarantine_topic": f"{topics.quarantine_topic}.late"})
     job = Running(runs, kafka=missing)
     job.next("waiting")
@@ -106,6 +94,9 @@ def test_it_waits_for_topics_with_one_line_and_stops_when_asked(runs: Runs, topi
     runs.kafka = missing
     runs.send(400)
     job.next("landed")
+    runs.admin(lambda admin: admin.create_partitions({runs.kafka.events_topic: NewPartitions(5)}))
+    runs.send_unread(4, aborts=True)
+    job.next("claims the tables again")
     job.stop()
     assert [line["reason"] for line in runs.said("waiting")] == [f"there is no topic {missing.quarantine_topic}"]
     runs.run()  # lands what is left, and ends
