@@ -62,7 +62,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     options = {"spark.driver.extraJavaOptions": LONG_LIFE, **GENERATED, **SMALL_PAGES}
     settings = LakeSettings(jars=jars("spark"), master="local[2]", driver_memory="2g", spark=options)
-    running = session(settings, LogSettings(), once=sized(True, False, False))  # the quick tier's JVM lives a minute
+    running = session(settings, LogSettings(), once=sized(True, True, False))  # most code runs seldom
     yield running
     running.stop()
 
