@@ -35,8 +35,8 @@ def throw_away(
     topics = decode.Topics(kafka.events_topic, kafka.quarantine_topic, {kafka.events_topic: "x"})
 
     def act(records: DataFrame) -> None:
-        rows = decode.events(records, topics, datetime.now(UTC)).where(f"{decode.FAULT} is null").drop(decode.FAULT)
-        rows.write.format("noop").mode("append").save()
+        rows = decode.events(decode.decoded(records), topics, datetime.now(UTC))
+        rows.where(f"{decode.FAULT} is null").drop(decode.FAULT).write.format("noop").mode("append").save()
 
     in_batches(spark, kafka, arguments.batch, here / "noop", meter, act)
 

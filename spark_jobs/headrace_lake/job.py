@@ -28,7 +28,7 @@ from headrace_lake.kafka.source import Brokers, TopicInfo, delay_options, source
 from headrace_lake.kafka.start import Position
 from headrace_lake.landing.landing import Epoch, Landing
 from headrace_lake.landing.on_spark import OnSpark
-from headrace_lake.rows.decode import Topics
+from headrace_lake.rows.decode import Topics, decoded
 from headrace_lake.spark.causes import chain, kafka_is_away, no_time, root_cause
 from headrace_lake.spark.halt import HaltError, KafkaAwayError, PartitionsAddedError, StoppingError
 from headrace_lake.tables import layout
@@ -173,15 +173,10 @@ class Job:
         options = source_options(kafka, found.starting(topics), lake.batch_records)
         if not self._once:  # it would end before the last records
             options |= delay_options(lake.delay, min(lake.least_records, lake.batch_records))
-        records = self._spark.readStream.format("kafka").options(**options).load()
-        writer = (
-            records.writeStream.foreachBatch(landing).queryName("headrace").option("checkpointLocation", checkpoint)
-        )
-        writer = (
-            writer.trigger(availableNow=True)
-            if self._once
-            else writer.trigger(processingTime=f"{lake.trigger} seconds")
-        )
+        records = decoded(self._spark.readStream.format("kafka").options(**options).load())
+        when: Any = {"availableNow": True} if self._once else {"processingTime": f"{lake.trigger} seconds"}
+        writer = records.writeStream.foreachBatch(landing).queryName("headrace").trigger(**when)
+        writer = writer.option("checkpointLocation", checkpoint)
         self._log.info("landing", epoch=epoch, lake=self._lake, checkpoint=checkpoint)
         try:
             with upkeep:

@@ -161,7 +161,7 @@ LOOSE = {
 
 def events(spark: SparkSession, records: list[Record]) -> list[dict[str, Any]]:
     """`event_time` in microseconds, because PySpark cannot convert the first day of the calendar for Python."""
-    rows = decode.events(frame(spark, records), TOPICS, LANDED)
+    rows = decode.events(decode.decoded(frame(spark, records)), TOPICS, LANDED)
     rows = rows.withColumn("event_time", sf.unix_micros("event_time")).orderBy("offset")
     return [row.asDict() for row in rows.collect()]
 

@@ -3,8 +3,9 @@
 Nothing that a producer can send makes these expressions throw.
 
 Headers have a fixed order (`headrace_common.record.contract.HEADERS`). Each is read at its position and its key compared: half
-the cost of a search by name. Only a record with another order, or with foreign headers, is searched by name.
-All expressions here have generated code (higher-order functions do not), so decoding and the scan are one stage.
+the cost of a search by name. Only those of a record with another order, or with foreign headers, are searched by name, and put
+into this order: by higher-order functions, which have no generated code. Spark generates the code of a plan, if not its classes,
+again for each batch, and a large part of a small batch's cost is that: what is rare must not be in it.
 """
 
 from __future__ import annotations
@@ -58,34 +59,44 @@ class Topics:
     ids: Mapping[str, str]
 
 
-def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
-    """Returns the rows for the events table from `records` (a Kafka source's frame, with headers), plus `FAULT`.
+def decoded(records: DataFrame) -> DataFrame:
+    """Returns `records` (a Kafka source's frame, with headers), plus `FAULT` and what the events table has of each record alone.
 
-    A row with a fault is not an event: `faults` turns its record into a row for the quarantine table.
+    Spark analyses this once for a whole stream; what depends on the batch (`events`), for each batch.
     """
     return selected(
-        _event_texts(records, topics),
-        f"{_fault(_EVENT_RULES)} as {FAULT}",
+        _event_texts(records),
+        *_RECORD,
+        FAULT,
         "ce_id as event_id",
         f"{_PROTOCOL} as protocol",
         "ce_source as source",
         "ce_subject as stream",
         f"if(time {_CALENDAR}, time, null) as event_time",
         "ce_time as event_time_text",
-        "timestamp as received_time",
         "`content-type` as content_type",
         "if(json, string(value), null) as body",
         "if(json, null, value) as payload",
         "ce_attributes as attributes",
-        *_position(topics.events, topics, landed_at),
     )
+
+
+def events(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
+    """Returns the rows for the events table from `decoded` records, plus `FAULT`.
+
+    A row with a fault is not an event: `faults` turns its record into a row for the quarantine table.
+    """
+    own = ("event_id", "protocol", "source", "stream", "event_time", "event_time_text", "timestamp as received_time")
+    rest = ("content_type", "body", "payload", "attributes")
+    frame = records.where(f"topic = {quoted(topics.events)}")
+    return selected(frame, FAULT, *own, *rest, *_position(topics.events, topics, landed_at))
 
 
 def faults(records: DataFrame, topics: Topics, landed_at: datetime) -> DataFrame:
     """Returns the rows for the quarantine table from records in which `events` finds a fault: the whole record, with headers and
     key.
     """
-    frame = _event_texts(records, topics).withColumn(FAULT, sf.expr(_fault(_EVENT_RULES))).where(f"{FAULT} is not null")
+    frame = _event_texts(records.where(f"topic = {quoted(topics.events)}")).where(f"{FAULT} is not null")
     protocol = f"nullif({_PROTOCOL}, '')"
     rows = _kept(topics.events, topics, landed_at, _EVENT_RULES, protocol=protocol, reject_id="ce_id")
     return selected(frame, *rows)
@@ -125,13 +136,13 @@ def counts(value: str | None) -> Counter[int]:
     return found
 
 
-def _event_texts(records: DataFrame, topics: Topics) -> DataFrame:
-    frame = _headers(records.where(f"topic = {quoted(topics.events)}"), HEADERS, REQUIRED_HEADERS)
+def _event_texts(records: DataFrame) -> DataFrame:
+    frame = _headers(records, HEADERS, REQUIRED_HEADERS)
     return selected(
         frame, *_RECORD, "missing", "repeated", *_as_text(HEADERS), "has_ce_attributes",
         "try_cast(string(ce_time) as timestamp) as time",
         f"`content-type` = X'{JSON.hex()}' as json",
-    )  # fmt: skip
+    ).withColumn(FAULT, sf.expr(_fault(_EVENT_RULES)))  # fmt: skip
 
 
 def _kept(
@@ -148,13 +159,13 @@ def _kept(
 
     `own`: column -> its value if the record is sound.
     """
-    malformed = _listed((name, f"not coalesce({_obeys(name, rule)}, false)") for name, rule in rules.items())
+    wrong = (f"if(coalesce({_obeys(name, rule)}, false), null, {quoted(name)})" for name, rule in rules.items())
     columns = {
         "raw": "value",
         "reason": FAULT,
         "detail": f"case {FAULT} when '{RecordFault.MISSING_HEADER}' then missing"
-        f" when '{RecordFault.REPEATED_HEADER}' then repeated when '{RecordFault.MALFORMED_HEADER}' then {malformed}"
-        " else '' end",
+        f" when '{RecordFault.REPEATED_HEADER}' then repeated when '{RecordFault.MALFORMED_HEADER}'"
+        f" then concat_ws(', ', {', '.join(wrong)}) else '' end",
         "protocol": _if_valid(protocol),
         "source": _if_valid("ce_source"),
         "stream": _if_valid("ce_subject"),
@@ -182,21 +193,28 @@ def _headers(records: DataFrame, names: Sequence[str], required: Sequence[str]) 
         for index, name in enumerate(names)
     ]
     frame = selected(records, *_RECORD, f"coalesce({_every(ordered)}, false) as in_order")
-    position = {name: f"int(coalesce(array_position(headers.key, {quoted(name)}), 0)) - 1" for name in names}
-    repeats = {name: f"size(array_remove(headers.key, {quoted(name)})) < {size} - 1" for name in names}
+    found = "filter(headers, each -> each.key = name)"
     frame = selected(
         frame,
         *_RECORD,
-        *(f"if(in_order, {index}, {position[name]}) as {_name('at_' + name)}" for index, name in enumerate(names)),
-        f"if(in_order, null, {_listed((name, f'{position[name]} < 0') for name in required)}) as missing",
-        f"if(in_order, null, {_listed(repeats.items())}) as repeated",
+        f"if(in_order, headers, transform({_array(names)}, name -> get({found}, 0))) as named",
+        f"if(in_order, null, {_names(required, f'coalesce(size({found}), 0) < 1')}) as missing",
+        f"if(in_order, null, {_names(names, f'size({found}) > 1')}) as repeated",
     )
-    optional = [name for name in names if name not in required]
     return selected(
         frame, *_RECORD, "missing", "repeated",
-        *(f"get(headers, {_name('at_' + name)}).value as {_name(name)}" for name in names),
-        *(f"{_name('at_' + name)} between 0 and {size} - 1 as {_name('has_' + name)}" for name in optional),
+        *(f"get(named, {index}).value as {_name(name)}" for index, name in enumerate(names)),
+        *(f"get(named, {names.index(name)}) is not null as {_name('has_' + name)}" for name in names if name not in required),
     )  # fmt: skip
+
+
+def _array(names: Sequence[str]) -> str:
+    return f"array({', '.join(map(quoted, names))})"
+
+
+def _names(names: Sequence[str], condition: str) -> str:
+    """Returns SQL: the `names` for which the `condition` on `name` holds, with commas; null without any."""
+    return f"nullif(array_join(filter({_array(names)}, name -> {condition}), ', '), '')"
 
 
 _PROTOCOL: Final = f"substring_index(substring(ce_type, {len(TYPE_PREFIX) + 1}), '.', 1)"
@@ -273,8 +291,3 @@ def _position(topic: str, topics: Topics, landed_at: datetime) -> list[str]:
 
 def _every(conditions: Iterable[str]) -> str:
     return "(" + " and ".join(f"({condition})" for condition in conditions) + ")"
-
-
-def _listed(conditions: Iterable[tuple[str, str]]) -> str:
-    names = ", ".join(f"if({condition}, {quoted(name)}, null)" for name, condition in conditions)
-    return f"nullif(concat_ws(', ', {names}), '')"
