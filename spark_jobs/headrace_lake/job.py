@@ -37,7 +37,7 @@ from headrace_lake.tables.on_spark import Tables
 from headrace_lake.upkeep.operations import LakeHealth
 from headrace_lake.upkeep.upkeep import Upkeep
 
-_POLL: Final = 0.5  # seconds between two checks of a query: each costs Python and the JVM
+_POLL: Final = 1.0  # seconds between two checks of a query: each costs Python and the JVM
 _FENCE_LOOK: Final = 10.0  # seconds between two checks for a newer epoch; each batch checks too
 _STOP_WAIT: Final = 15.0  # seconds that a stop waits for the batch under way: while Kafka is away one takes minutes
 _RETRY: Final = 2.0  # seconds between two requests for the topics

@@ -192,6 +192,7 @@ class Brokers:
         self._class = partial(java_class, spark)
         self._settings = settings
         self._admin: Any = None
+        self._questions: dict[tuple[tuple[TopicPartition, ...], str], Any] = {}
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Returns the topics among `names` that exist.
@@ -221,8 +222,7 @@ class Brokers:
         """Returns the first offset that Kafka holds (`earliest`), or one past the last that a reader sees; `committed`: of
         committed records alone.
         """
-        spec = self._class(_OFFSET_SPEC)
-        found = self._list_offsets(partitions, spec.earliest() if earliest else spec.latest(), committed=committed)
+        found = self._list_offsets(partitions, "earliest" if earliest else "latest", committed=committed)
         return {pair: offset for pair, (offset, _) in found.items()}
 
     def newest(self, partitions: Iterable[TopicPartition]) -> int | None:
@@ -230,23 +230,30 @@ class Brokers:
         (2.8).
         """
         try:
-            found = self._list_offsets(partitions, self._class(_OFFSET_SPEC).maxTimestamp())
+            found = self._list_offsets(partitions, "maxTimestamp")
         except HaltError:
             return None
         return max((stamp for _, stamp in found.values() if stamp >= 0), default=None)
 
     def _list_offsets(
-        self, partitions: Iterable[TopicPartition], spec: Any, *, committed: bool = True
+        self, partitions: Iterable[TopicPartition], spec: str, *, committed: bool = True
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Returns offset and timestamp by partition."""
-        pairs, wanted = tuple(partitions), self._class("java.util.HashMap")()
-        for pair in pairs:
-            wanted.put(self._class("org.apache.kafka.common.TopicPartition")(*pair), spec)
+        """Returns offset and timestamp by partition; `spec`: which offset, by the name of Kafka's client."""
+        pairs = tuple(partitions)
+        if (
+            pairs,
+            spec,
+        ) not in self._questions:  # a running job asks the same every few seconds, with calls for each partition
+            asked = getattr(self._class(_OFFSET_SPEC), spec)()
+            place = self._class("org.apache.kafka.common.TopicPartition")
+            self._questions[pairs, spec] = self._class("java.util.HashMap")()
+            for pair in pairs:
+                self._questions[pairs, spec].put(place(*pair), asked)
         levels = self._class("org.apache.kafka.common.IsolationLevel")
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
         options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(level)
         try:
-            answers = self._wait(self._client().listOffsets(wanted, options).all())
+            answers = self._wait(self._client().listOffsets(self._questions[pairs, spec], options).all())
         except _UnknownTopicError as error:
             raise KafkaAwayError("a topic was deleted or recreated while its offsets were asked for") from error
         # Read as text: a call to the JVM for each partition would take longer than the question.
