@@ -43,14 +43,5 @@ def read(seen: Mapping[str, Any]) -> list[LeftOut]:
 def rows(left_out: Iterable[LeftOut], landed_at: datetime) -> pa.Table:
     """Returns rows of the table `duplicates`."""
     when = {"landed_at": landed_at, DAY: landed_at.date()}
-    values = [
-        {
-            "event_id": each.event_id,
-            "topic_id": each.topic_id,
-            "partition": each.partition,
-            "offset": each.offset,
-            **when,
-        }
-        for each in left_out
-    ]
+    values = [each._asdict() | when for each in left_out]
     return arrow_rows(values, SCHEMAS[DUPLICATES])
