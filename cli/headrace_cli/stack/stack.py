@@ -132,13 +132,14 @@ def lake_environment(state: StateFolder, base: Mapping[str, str], spark_jars: Pa
 
     If the user does not say how long records may wait to land, they do not: somebody looks at them.
     """
-    delay = variable("lake", "delay")
+    delay, trigger = variable("lake", "delay"), variable("lake", "trigger")
     scratch = str(state.path / "run" / "spark")
     return {
         **base,
         **LOCALE,
         **environment("lake", path=state.lake, checkpoint=state.checkpoint, jars=spark_jars or jars("spark")),
         delay: os.environ.get(delay, "0"),
+        trigger: os.environ.get(trigger, "5"),
         "JAVA_HOME": str(java_home()),
         **({} if "," in scratch else {"TMPDIR": scratch}),  # to Spark, a comma begins another folder
         "SPARK_LOCAL_IP": HOST,

@@ -35,7 +35,7 @@ class LakeSettings(Section):
         description="Folder or URL for Spark's checkpoint: scratch, made anew at each start; never inside PATH.",
     )
     trigger: Seconds = Field(
-        5, ge=0, description="Seconds between two looks for new records; 0: the next look comes at once."
+        10, ge=0, description="Seconds between two looks for new records; 0: the next look comes at once."
     )
     delay: Seconds = Field(
         45,
