@@ -49,7 +49,7 @@ from typer.testing import CliRunner
         ("query 'select 1' --lake s3:///x", 2, "no bucket"),
         ("query 'select 1' --lake s3://name:hush@b/x", 2, "belong into the environment"),
         ("query 'select 1' --lake 's3://b/x?sig=hush'", 2, "leave it out"),
-        ("query 'select 1' --lake az://c/x", 1, "AZURE_STORAGE_ACCOUNT_NAME is missing"),
+        ("query 'select 1' --lake az://c/x", 1, "Account must be specified"),
         ("query --lake /nowhere", 1, "There are no tables"),
         ("query --json", 2, "need SQL"),
         ("query 'select 1' --named schema", 2, "Give either SQL"),
