@@ -150,6 +150,21 @@ def test_a_liar_is_found(
     assert sentence in probes[probe]["answer"]
 
 
+def test_who_serves_only_some_clients_afterwards_is_found(told: Told) -> None:
+    stored = Stored("forward")
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if stored.connections == 3:  # after the first that is looked for, the probe's, and one that is served
+            stored.connections += 1
+        else:
+            await stored(reader, writer)
+
+    with serving(serve) as target:
+        status, probes = told("forward", target, only=["bomb"])
+    assert status == 1
+    assert "afterwards a new client hears: " in probes["bomb"]["answer"]
+
+
 def test_the_storage_is_let_go_whatever_happens(tmp_path: Path) -> None:
     (tmp_path / "held").touch()
 
