@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import ssl
 import struct
@@ -17,10 +16,13 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-HOST: Final = "127.0.0.1"
+from typing_extensions import override
+
+from tests.system.proxy import HOST, Proxy, Stream
+
 LIFE: Final = 900
 """Seconds for which a token is valid at most."""
 
@@ -55,47 +57,24 @@ def fault_in(says: Mapping[str, str], region: str) -> str:
     return "" if signed == right else f"signed as {signed}"
 
 
-class Door:
+class Door(Proxy):
     """``async with Door(behind, port, …)``: `behind` is the broker's listener, `port` the one that it advertises."""
 
     def __init__(self, behind: int, port: int, region: str, certificate: tuple[Path, Path]) -> None:
-        self._behind = behind
-        self._port = port
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*certificate)
+        super().__init__((HOST, behind), port, tls)
         self._region = region
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._tls.load_cert_chain(*certificate)
-        self._open: set[StreamWriter] = set()
         self.tokens: list[str] = []
         """That clients have shown."""
         self.mechanisms: list[bytes] = []
         self.hosts: list[str] = []
         """Of brokers, as Java's clients name them in what they sign."""
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, HOST, self._port, ssl=self._tls)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        self.cut()
-
-    def cut(self) -> None:
-        """Ends all connections, as MSK does with one whose time is over."""
-        for writer in list(self._open):
-            writer.close()
-
-    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(HOST, self._behind)
-        self._open |= {writer, far_writer}
-        try:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-                await self._login(reader, writer, far_reader, far_writer)
-                ways = _pass(reader, far_writer), _pass(far_reader, writer)
-                await asyncio.wait([*map(asyncio.create_task, ways)], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in (writer, far_writer):
-                each.close()
-                self._open.discard(each)
+    @override
+    async def _forward(self, near: Stream, far: Stream) -> None:
+        await self._login(*near, *far)
+        await super()._forward(near, far)
 
     async def _login(
         self, reader: StreamReader, writer: StreamWriter, far_reader: StreamReader, far_writer: StreamWriter
@@ -161,10 +140,3 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 
 def _say(writer: asyncio.StreamWriter, frame: bytes) -> None:
     writer.write(struct.pack(">i", len(frame)) + frame)
-
-
-async def _pass(reader: StreamReader, writer: StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError, ssl.SSLError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()

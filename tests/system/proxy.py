@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import Self
 
 HOST = "127.0.0.1"
@@ -11,11 +12,12 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Proxy:
-    """Forwards connections to `target`. `answers`: set while what the target says is passed on."""
+    """Forwards connections to `target`, and speaks `tls` with clients. `answers`: set while what the target says is passed on."""
 
-    def __init__(self, target: tuple[str, int], port: int = 0) -> None:
+    def __init__(self, target: tuple[str, int], port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self._target = target
         self.port = port
+        self._tls = tls
         self.answers = asyncio.Event()
         self.answers.set()
         self.withheld = 0
@@ -28,7 +30,7 @@ class Proxy:
         return HOST, self.port
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, HOST, self.port)
+        self._server = await asyncio.start_server(self._accept, HOST, self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -61,7 +63,7 @@ class Proxy:
         except OSError:
             writer.close()
             return
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             try:
                 await self._forward((reader, writer), (far_reader, far_writer))
             finally:
