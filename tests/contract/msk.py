@@ -32,17 +32,13 @@ _FLEXIBLE: Final = 2
 """From this version on, SaslAuthenticate has tagged fields and compact lengths (KIP-482)."""
 
 
-def read_token(token: str) -> tuple[str, dict[str, str]]:
-    """The host that a token names, and what it says. A token is a URL in base64url, without padding."""
+def fault_of(token: str, region: str) -> str:
+    """What MSK would find wrong with a token, its signature apart; empty: nothing. It is a URL in base64url, without padding."""
     url = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     assert (url.scheme, url.path) == ("https", "/")
-    return url.netloc, {name: values[0] for name, values in parse_qs(url.query).items()}
-
-
-def fault_of(token: str, region: str) -> str:
-    """What MSK would find wrong with a token, its signature apart; empty: nothing."""
-    host, says = read_token(token)
-    return f"made for {host}" if host != f"kafka.{region}.amazonaws.com" else fault_in(says, region)
+    if url.netloc != f"kafka.{region}.amazonaws.com":
+        return f"made for {url.netloc}"
+    return fault_in({name: values[0] for name, values in parse_qs(url.query).items()}, region)
 
 
 def fault_in(says: Mapping[str, str], region: str) -> str:

@@ -9,9 +9,8 @@ import pytest
 from headrace_common.record import native
 from headrace_common.record.event import Envelope, Reject
 from headrace_common.record.native import MOST_ODD
-from headrace_common.session.interface import SMALL_PARTS, ByteSession
+from headrace_common.session.interface import ByteSession
 from headrace_courier.wire import jdat
-from headrace_forward.events.message import MadeFrame
 from headrace_forward.wire import EventTime
 from headrace_lumberjack.wire import compressed, json_frame, window
 
@@ -41,6 +40,12 @@ DOCUMENTS = [lumberjack.document(n, message='a "quoted" line\n') for n in range(
 HOSTS = [lumberjack.document(n, host={"name": f"h{n % 3}"}) for n in range(50)]
 FEW = lumberjack.document(log=None, agent=None, message=None), lumberjack.document(host="h", tags=["t"])
 LINES = courier.numbered
+RECORDS = [
+    pack([TIME, {"message": "x", "n": {"k": [1, None, True, 1.5]}}]),
+    pack([1_700_000_000, {"log": b"from in_tail"}]),
+    pack([1_700_000_000.25, {}]),
+    pack([[event_time(1_700_000_000, 0), {}], {"é": "ü"}]),
+]
 IN_C = window(500) + compressed(b"".join(json_frame(1 + n, lumberjack.document(n)) for n in range(500)))
 CALLS: list[tuple[Callable[[], ByteSession], bytes, int]] = [
     (lumberjack.session, beats(*DOCUMENTS), 1),
@@ -50,6 +55,7 @@ CALLS: list[tuple[Callable[[], ByteSession], bytes, int]] = [
     (courier.session, jdata(*LINES(100)), 1),
     (courier.session, jdata(*LINES(2000)), 9),
     (courier.session, jdata(*LINES(50), *LINES(50, host="h", type="t")), 1),
+    (session, pack(["t", b"".join(RECORDS * 25), {"chunk": "c"}]), 1),
 ]
 
 
@@ -78,27 +84,6 @@ def test_events_that_are_not_plain_among_others(protocol: str, every: int) -> No
 # Forward
 
 
-def plain(entry: bytes) -> int:
-    """How many bytes of an entry the native core encodes."""
-    assert native.NATIVE is not None
-    _, read = native.NATIVE.entries(PIECES, b"", b"d." + b"0" * 24, b"u." + b"0" * 24, (1 << 20, 64), entry, 0, 99)
-    return int(read)
-
-
-def test_what_clients_of_forward_send_is_plain() -> None:
-    entries = [
-        pack([TIME, {"message": "x", "n": {"k": [1, None, True, 1.5]}}]),
-        pack([1_700_000_000, {"log": b"from in_tail"}]),
-        pack([1_700_000_000.25, {}]),
-        pack([[event_time(1_700_000_000, 0), {}], {"é": "ü"}]),
-    ]
-    assert [plain(entry) for entry in entries] == [len(entry) for entry in entries]
-    assert plain(b"".join(entries)) == sum(map(len, entries))
-    assert plain(entries[0] + pack([0, {}]) + entries[0]) == len(entries[0])
-    long = pack([1, {"k": "\x01" * 1000}])  # texts that become six times as long: a call ends after some bytes
-    assert 0 < plain(long * 99) < 99 * len(long)
-
-
 def test_a_bug_in_the_core_is_an_exception() -> None:
     """It unwinds: the frame is spoiled, and the process lives."""
     assert native.NATIVE is not None
@@ -108,19 +93,6 @@ def test_a_bug_in_the_core_is_an_exception() -> None:
 
 def numbered(count: int) -> list[tuple[EventTime, dict[str, int]]]:
     return [(EventTime(1_700_000_000, 10**6 * (n % 2) + 1), {"n": n}) for n in range(count)]
-
-
-@pytest.mark.parametrize("count", [1, SMALL_PARTS, SMALL_PARTS + 1])
-def test_a_small_message_behind_one_of_its_tag_is_made_at_once(count: int) -> None:
-    data = encode("t", numbered(count), mode="Message" if count == 1 else "PackedForward", chunk="c")
-    driven = session()
-    with using("native"):
-        for _ in range(3):
-            driven.receive(data, NOW_MS)
-            *_, last = driven.frames()
-            assert [*last.parts()]
-    assert isinstance(last, MadeFrame) == (count <= SMALL_PARTS)
-    assert len(drive([data] * 3).events) == 3 * count
 
 
 def test_what_the_fuzzer_makes_behind_messages_of_its_tags() -> None:
