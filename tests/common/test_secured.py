@@ -1,10 +1,13 @@
-"""TLS of our own: memory and time. The simulation has its halves and ends."""
+"""TLS of our own: memory and time, halves and ends."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
+import socket
+import ssl
 import tracemalloc
 import weakref
 from pathlib import Path
@@ -21,8 +24,9 @@ from headrace_common.listening.secured import SLICE, SecuredTransport
 from tests.common.test_connection import data
 from tests.common.test_making_way import Door
 from tests.contract.certificates import Authority
-from tests.contract.waiting import until
+from tests.contract.waiting import PATIENCE, until
 from tests.driving import traced
+from tests.forward.driving import ack
 
 LOOP = uvloop.new_event_loop  # as receivers run in
 RECORD_OF_A_BYTE = 23
@@ -127,4 +131,35 @@ async def test_who_ends_while_it_is_not_read_loses_nothing(tmp_path: Path) -> No
             published, listener = taken[stored]
             listener.stored(published.ticket, 1, True)
         await until(lambda: not door.receiver.connections, "it has left")
+    door.gave_everything_back()
+
+
+def heard(client: socket.socket) -> bytes:
+    """All that is said until the end."""
+    found = b""
+    with contextlib.suppress(ssl.SSLZeroReturnError):
+        while part := client.recv(100):
+            found += part
+    return found
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["close_notify", "FIN"])
+async def test_who_has_finished_sending_hears_of_it_and_the_end(tmp_path: Path, says: bool) -> None:
+    """Whether it ends TLS before its side of the connection, or that alone."""
+    authority = Authority(tmp_path)
+    door = Door(authority.server(tickets=0))
+    async with door.open():
+        client = await door.blocking(authority)
+        client.sendall(data("c") + data("d"))
+        if says:
+            client.setblocking(False)
+            with contextlib.suppress(ssl.SSLError):  # it would wait for ours
+                client.unwrap()  # type: ignore[attr-defined]
+            client.settimeout(PATIENCE)
+        socket.socket.shutdown(client, socket.SHUT_WR)
+        await until(lambda: len(door.publisher.submitted) == 2, "it is taken")
+        for published, connection in door.publisher.submitted:
+            connection.stored(published.ticket, 1, True)
+        assert await asyncio.to_thread(heard, client) == ack("c") + ack("d")
+        await door.admits(0)
     door.gave_everything_back()

@@ -13,10 +13,9 @@ from typing import Any
 
 from headrace_common.session.client import Answer
 
-from tests.simulation import secured
 from tests.simulation.kafka import CURSED
 from tests.simulation.loop import replaced
-from tests.simulation.network import ClientEnd, Line, Network
+from tests.simulation.network import ClientEnd, Line
 from tests.simulation.oracle import BROKEN, Event, Oracle
 from tests.simulation.protocols import INSTANT, ZEROS, Spoken, Unasking, bomb
 from tests.simulation.scenario import KEPT, ClientPlan
@@ -101,10 +100,9 @@ class Client(ABC):
         return line
 
     async def connect(self) -> ClientEnd:
-        line, network = self.line(), self.world.network
-        connect = secured.connect if self.world.scenario.secured else Network.connect
+        connecting = self.world.network.connect(self.line(), self, self.port)
         try:
-            end: ClientEnd = await asyncio.wait_for(connect(network, line, self, self.port), CONNECT_TIME)
+            end: ClientEnd = await asyncio.wait_for(connecting, CONNECT_TIME)
         except TimeoutError:
             raise ConnectionResetError from None
         self.connections.append(end)

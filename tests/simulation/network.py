@@ -294,11 +294,6 @@ class ClientEnd(asyncio.Protocol):
         """What was sent may be lost with the connection."""
         return self._gone or self._end.severed
 
-    @property
-    def ended(self) -> bool:
-        """The receiver has said that it writes no more, or the connection is gone."""
-        return self._ended or self._gone
-
     def data_received(self, data: bytes) -> None:
         self._end.pause_reading()  # until the client asks for more
         self._arrived.append((data, self._end.version))
@@ -331,11 +326,6 @@ class ClientEnd(asyncio.Protocol):
         if self._gone or self._end.is_closing():
             raise ConnectionResetError
         self._end.write(data)
-
-    def send_now(self, data: bytes) -> None:
-        """Sends a few bytes, however much waits."""
-        if not (self._gone or self._end.is_shut() or self._end.is_closing()):
-            self._end.write(data)
 
     async def read(self) -> tuple[bytes, int]:
         """The next piece, and what the receiver's version was; no bytes: the end."""

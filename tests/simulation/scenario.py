@@ -100,8 +100,6 @@ class Scenario:
     """Connections that wait to be accepted, at most: what else comes is not heard, and comes again a second later."""
     replicas: int = 1
     """Processes behind one address."""
-    secured: bool = False
-    """All clients speak TLS."""
     undisturbed: bool = False
     """Nothing but SIGTERM happens: whoever is connected is served on that connection."""
 

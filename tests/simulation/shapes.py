@@ -48,14 +48,13 @@ def plans(chance: random.Random, number: Any = 1, /, **fields: Any) -> tuple[Cli
 
 
 def draw(seed: int, protocol: str) -> Scenario:
-    """The scenario of a seed: anything, or one of `SHAPES`. In one of eight, clients over TCP speak TLS; in one of four, events
-    equal others; in one of four, Kafka minds single records.
+    """The scenario of a seed: anything, or one of `SHAPES`. In one of four, events equal others; in one of four, Kafka
+    minds single records.
     """
     scenario = minded(usual(seed, protocol), random.Random(f"minded/{protocol}/{seed}"))
     if random.Random(f"copies/{protocol}/{seed}").random() < 1 / 4:
-        scenario = replace(scenario, clients=tuple(replace(plan, alike=0.4) for plan in scenario.clients))
-    is_secured = random.Random(f"secured/{protocol}/{seed}").random() < 1 / 8
-    return replace(scenario, secured=is_secured and protocol not in ("logjam", "producers"))
+        return replace(scenario, clients=tuple(replace(plan, alike=0.4) for plan in scenario.clients))
+    return scenario
 
 
 def minded(scenario: Scenario, chance: random.Random) -> Scenario:

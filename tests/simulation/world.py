@@ -29,7 +29,7 @@ from headrace_segment.replica import owner, reading
 from headrace_segment.store import fold
 
 from tests.constants import constants, parted
-from tests.simulation import devices, libzmq, producers, secured
+from tests.simulation import devices, libzmq, producers
 from tests.simulation.answers import SegmentLog
 from tests.simulation.clients import Client, Honest, Hostile, Teller
 from tests.simulation.consuming import SimulatedAdmin, SimulatedConsumer
@@ -240,7 +240,6 @@ class World:
             (sockets, "bound_socket", self.network.bound),
             (Stoppable, "__hash__", numbered),  # a set of them has the same order each time
             (sockets, "address_of", lambda _: "simulated"),
-            *(secured.IN_PLACE if self.scenario.secured else ()),
             (asyncio.Event, "__hash__", numbered),
             (reading, "make_consumer", self.consumer),
             (owner, "CUT_LOOK", 1.0),
