@@ -17,9 +17,8 @@ import pytest
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
-from tests.contract.embedded import EmbeddedKafka
-from tests.contract.receiver import Receiver
-from tests.contract.topic import Stored, events, in_order, own_topics, quarantined
+from tests.contract.receiver import Receiver, Receivers
+from tests.contract.topic import Stored, events, in_order, quarantined
 from tests.real_clients import NPM, built, run
 from tests.tiers import sized
 
@@ -45,11 +44,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(CLIENTS / "go", tmp_path_factory.mktemp("go"), "go", "build", "-o", "clients", ".") / "clients"
 
 
-@pytest.fixture
-def kafka_settings(kafka: EmbeddedKafka) -> KafkaSettings:
-    return own_topics(kafka.bootstrap)
-
-
 async def report(client: Path, *arguments: object) -> dict[str, dict[str, Any]]:
     """What the clients say of themselves, by their names."""
     out = await run(client, *arguments, seconds=PATIENCE)
@@ -72,26 +66,21 @@ def once_and_in_order(records: list[Stored], names: set[str], count: int) -> Non
 
 
 @pytest.mark.requires("go")
-async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: Path) -> None:
+async def test_go_lumber(topics: KafkaSettings, client: Path, tmp_path: Path) -> None:
     """Sync and async, with and without compression and TLS, windows of 1, 7 and 2,048, all at the same time; then many
     events over one connection.
     """
     authority = Authority(tmp_path)
     cert, key = authority.issue("server", "server")
-    own = {"tls": {"cert": cert, "key": key}}
-    with (
-        Receiver("lumberjack", kafka_settings, _folder(tmp_path, "plain")) as plain,
-        Receiver("lumberjack", kafka_settings, _folder(tmp_path, "tls"), own) as secure,
-    ):
-        for receiver in (plain, secure):
-            await receiver.start()
+    with Receivers("lumberjack", topics, tmp_path) as start:
+        plain, secure = await start(), await start(tls={"cert": cert, "key": key})
         mark = uuid.uuid4().hex
         where = ("-plain", f"127.0.0.1:{plain.port}", "-tls", f"127.0.0.1:{secure.port}", "-ca", authority.file)
         told = await report(client, *where, "-count", COUNT, mark)
         assert told.keys() == COMBINATIONS
         for name, each in told.items():
             assert (each["problem"], each["acknowledged"]) == ("", COUNT), name
-        records = await events(kafka_settings)
+        records = await events(topics)
         once_and_in_order(records, COMBINATIONS, COUNT)
         for record in records[::997]:
             assert record.json["message"].endswith('"ünï <日本> &"')
@@ -101,16 +90,10 @@ async def test_go_lumber(kafka_settings: KafkaSettings, client: Path, tmp_path: 
         mark = uuid.uuid4().hex
         told = await report(client, *where, "-count", MANY, "-only", name, mark)
         assert (told[name]["problem"], told[name]["acknowledged"]) == ("", MANY)
-        once_and_in_order(await events(kafka_settings, mark), {name}, MANY)
-        assert await quarantined(kafka_settings) == []
+        once_and_in_order(await events(topics, mark), {name}, MANY)
+        assert await quarantined(topics) == []
         for receiver in (plain, secure):
             assert receiver.lines("protocol error") == []
-
-
-def _folder(parent: Path, name: str) -> Path:
-    folder = parent / name
-    folder.mkdir()
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -119,16 +102,16 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.requires("npm")
-async def test_lumberjack_protocol(kafka_settings: KafkaSettings, node: Path, tmp_path: Path) -> None:
+async def test_lumberjack_protocol(topics: KafkaSettings, node: Path, tmp_path: Path) -> None:
     """A v1 client that announces its window once, and streams: an acknowledgement for each hundred, and nothing else."""
     authority = Authority(tmp_path)
     cert, key = authority.issue("server", "server")
-    mark, folder = uuid.uuid4().hex, _folder(tmp_path, "receiver")
-    with Receiver("lumberjack", kafka_settings, folder, {"tls": {"cert": cert, "key": key}}) as receiver:
-        await receiver.start()
+    mark = uuid.uuid4().hex
+    with Receivers("lumberjack", topics, tmp_path) as start:
+        receiver = await start(tls={"cert": cert, "key": key})
         out = await run("node", node, "v1", receiver.port, authority.file, mark, COUNT, seconds=PATIENCE)
     assert json.loads(out) == list(range(100, COUNT + 1, 100))
-    records = await events(kafka_settings, mark)
+    records = await events(topics, mark)
     meant = [{"line": f"line {n} – ü", "mark": mark, "n": str(n), "host": "node"} for n in range(COUNT)]
     assert [record.json for record in records] == meant
     assert {record["ce_source"] for record in records} == {"/lumberjack/node"}
@@ -136,10 +119,10 @@ async def test_lumberjack_protocol(kafka_settings: KafkaSettings, node: Path, tm
 
 
 @pytest.mark.requires("npm")
-async def test_lumberjack_client(kafka_settings: KafkaSettings, node: Path, tmp_path: Path) -> None:
+async def test_lumberjack_client(topics: KafkaSettings, node: Path, tmp_path: Path) -> None:
     """A v2 client that reads no acknowledgement."""
     mark = uuid.uuid4().hex
-    with Receiver("lumberjack", kafka_settings, _folder(tmp_path, "receiver")) as receiver:
+    with Receiver("lumberjack", topics, tmp_path) as receiver:
         await receiver.start()
         process = await asyncio.create_subprocess_exec(
             "node", node, "v2", str(receiver.port), "-", mark, str(COUNT), stdin=subprocess.PIPE
@@ -147,7 +130,7 @@ async def test_lumberjack_client(kafka_settings: KafkaSettings, node: Path, tmp_
         await receiver.shows(COUNT, "events_stored_total")
         await asyncio.wait_for(process.communicate(b""), PATIENCE)
     assert process.returncode == 0
-    records = await events(kafka_settings, mark)
+    records = await events(topics, mark)
     assert [record.json for record in records] == [
         {"mark": mark, "n": n, "message": f"line {n} – ü"} for n in range(COUNT)
     ]
