@@ -62,13 +62,3 @@ def test_v1_is_answered_with_the_last_events_number() -> None:
     sent, answered, _ = load("v1_logstash_forwarder_zlib")
     assert acks(answered) == [("1", 3), ("1", 3), ("1", 1)]
     assert every_way(sent).acks == [("1", 3), ("1", 6), ("1", 7)]
-
-
-def test_v1_events_are_unique_and_say_where_they_come_from() -> None:
-    sent, _, events = load("v1_logstash_forwarder_zlib")
-    first, second = every_way(sent).events, every_way(sent).events
-    assert all(event.id.startswith("u.") for event in first + second)
-    assert len({event.id for event in first + second}) == 2 * len(events)
-    assert {event.source for event in first} == {f"/lumberjack/{events[0]['host']}"}
-    assert {event.subject for event in first} == {events[0]["type"]}
-    assert {event.attributes.get("time") for event in first} == {"received"}
