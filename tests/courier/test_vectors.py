@@ -8,7 +8,6 @@ from typing import Any
 
 from headrace_common.session.client import Remark
 from headrace_courier.client import Acknowledged, CourierReplies
-from headrace_courier.wire import HEADER
 
 from tests.courier.driving import Outcome, every_way
 
@@ -48,9 +47,3 @@ def test_our_replies_mean_what_the_recorded_ones_do() -> None:
     ours = spoken()
     assert ours.acknowledged == [(ackn.nonce, ackn.count)]
     assert ours.others == [vers, pong] == [Remark("VERS"), Remark("PONG")]
-
-
-def test_the_client_side_encodes_what_log_courier_sends() -> None:
-    data, meant = recorded("c2s")
-    assert data.startswith(HEADER.pack(b"HELO", 32) + bytes.fromhex(meant[0]["body"]))
-    assert data.endswith(HEADER.pack(b"PING", 0))
