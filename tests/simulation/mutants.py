@@ -1,6 +1,6 @@
 """The product with one guard, decision, budget or ledger rule removed or reversed: seeds must tell each from the real one.
 
-``python -m tests.simulation.mutants [NAME …]`` says the first seed that does.
+``python -m tests.simulation.mutants [NAME …]`` says a seed that does.
 Status 1: one is not found.
 """
 
@@ -107,16 +107,10 @@ def mutated(mutant: Mutant) -> Iterator[None]:
 # Finding it
 
 
-def finds(mutant: Mutant, seed: int) -> list[str]:
-    """What this seed has against the mutant."""
-    with mutated(mutant):
-        return run(seed, mutant.protocol).failures
-
-
 def hunt(mutant: Mutant) -> int | None:
-    """The first seed that finds it."""
+    """A seed that finds it: that of the table, unless that means something else by now, or the first that does."""
     with mutated(mutant):
-        for seed in range(MOST):
+        for seed in (mutant.seed, *range(MOST)):
             if failures := run(seed, mutant.protocol).failures:
                 print(f"{mutant.name}: seed {seed} of {mutant.protocol}: {failures[0]}", flush=True)
                 return seed
