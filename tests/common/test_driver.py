@@ -174,6 +174,7 @@ async def test_a_session_that_fails_ends_its_connection_alone(
         driver.answered(0, None)
     await made.stored()
     assert transport.ended or transport.aborted
+    assert gone or made.closed("internal") is isinstance(error, RuntimeError), "an alert is about it"
     await made.advance(10)
     assert made.all_given_back()
 

@@ -49,6 +49,7 @@ async def held(dialect: Dialect, receiver: Receiver, kafka: EmbeddedKafka, *, fa
             make = client.conversation.faulty if faulty else client.conversation.frame
             number = await client.send_frame(data := make(frame))
             await until(lambda: receiver.metric("frames_pending"), "the receiver has it")
+            await until(lambda: receiver.metric("oldest_pending_seconds"), "and says that it waits")
             assert await receiver.metric("budget_used_bytes") >= len(data) / 2  # what frames it is not counted
             await client.hears_nothing(0.5)
             assert client.acknowledged == [0]

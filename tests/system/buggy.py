@@ -1,4 +1,4 @@
-"""The Forward receiver with bugs: a session that fails as no session may, and a task of the service that ends."""
+"""The Forward receiver with a bug: a task of the service that ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSettings
 from typing_extensions import override
 
-BUG: Final = b"here is the bug"
 DEADLY: Final = b"here is what ends a task"
 
 
@@ -38,8 +37,6 @@ def build(runtime: Runtime[ForwardSettings]) -> Parts:
     receive, task = ForwardSession.receive, Task(runtime)
 
     def failing(self: ForwardSession, data: bytes, now_ms: int) -> None:
-        if BUG in data:
-            raise ZeroDivisionError
         if DEADLY in data:
             task.ends.set()
         receive(self, data, now_ms)
