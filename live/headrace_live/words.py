@@ -188,15 +188,4 @@ def _flow(figures: Figures) -> str:
         return f"{'All is ready. ' if ready else ''}Nobody sends: {who}."
     acked = f", acknowledged within {duration(figures.p99)} (99 of 100 frames)" if figures.p99 is not None else ""
     fresh = f"; landed {duration(figures.lake.p50)} after receipt" if figures.lake.p50 is not None else ""
-    return f"{short(events)} events a second from {count(connections, 'connection')}{acked}{fresh}."
-
-
-def short(number: float | None) -> str:
-    """Return a number as ``12.3k``, at most five characters."""
-    if number is None:
-        return "–"
-    for unit in ("", "k", "M", "G"):
-        if abs(number) < 999.5:
-            return f"{number:.0f}{unit}" if not unit or number >= 99.95 else f"{number:.1f}{unit}"
-        number /= 1000
-    return f"{number:.0f}T"
+    return f"{events:,.0f} events a second from {count(connections, 'connection')}{acked}{fresh}."

@@ -138,7 +138,7 @@ GAPS = TablesLook("", {"events": 1}, None, [GapTotal("retention", 1, 70)])
     [
         (
             [look(0, receiver(0, 0), lake(0)), look(3, receiver(3, 3000), lake(3, 3000))], GOOD,
-            "1.0k events a second from 3 connections; landed 1.5 s after receipt.",
+            "1,000 events a second from 3 connections; landed 1.5 s after receipt.",
         ),
         (
             [look(at, receiver(at, 5, headrace_connections=0)) for at in (0, 3)], GOOD,
@@ -165,7 +165,7 @@ GAPS = TablesLook("", {"events": 1}, None, [GapTotal("retention", 1, 70)])
                 look(at, receiver(at, 1000 * at), lake(at, 0, last=UNIX + at - 30), kafka=kafka(30_000, landed=0))
                 for at in (0, 3)
             ],
-            GOOD, "1.0k events a second from 3 connections.",
+            GOOD, "1,000 events a second from 3 connections.",
         ),
         (
             [look(200, receiver(200), lake(200), kafka=kafka(5, landed=0))], WATCH,
