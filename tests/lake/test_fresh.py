@@ -239,8 +239,10 @@ FAULTY = [record for record, _, _ in test_decode.FAULTY.values()]
 
 def decoded(record: test_decode.Record, offset: int = 100) -> dict[str, Any] | None:
     at = round(test_decode.RECEIVED.timestamp() * 1000)
-    kept = {"partition": 3, "offset": offset, "timestamp": at, "headers": record.headers or [], "value": record.value}
-    return row_of(SimpleNamespace(**kept))
+    kept: Any = SimpleNamespace(
+        partition=3, offset=offset, timestamp=at, headers=record.headers or [], value=record.value
+    )
+    return row_of(kept)
 
 
 def test_a_record_with_a_fault_is_no_row() -> None:

@@ -5,11 +5,11 @@ Shown records have no control character of a client. A record that breaks the co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
+from aiokafka import ConsumerRecord
 from headrace_common.record.contract import HEADERS, JSON, QUARANTINE_HEADERS, TYPE_PREFIX
 from headrace_reader.fresh.rows import received
 from headrace_reader.text import printable, text
@@ -24,18 +24,7 @@ _COLUMNS.update(ce_subject="stream", ce_id="event_id", ce_time="event_time")
 """The lake's columns by header."""
 
 
-class StoredRecord(Protocol):
-    """A record as Kafka keeps it. `timestamp`: Unix time in milliseconds, when it was stored."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    headers: Sequence[tuple[str, bytes | None]]
-    value: bytes | None
-
-
-def decoded(record: StoredRecord) -> Row:
+def decoded(record: ConsumerRecord[Any, Any]) -> Row:
     """Return a row: `body` is parsed JSON, `payload` other content, `raw` the bytes of this part of what is in quarantine."""
     row: Row = {
         _COLUMNS[name]: (value or b"").decode(errors="replace") for name, value in record.headers if name in _COLUMNS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Any, Final
 
+from aiokafka import ConsumerRecord
 from headrace_common.record.contract import EVENT_RULES, JSON, TYPE_PREFIX, EventHeader
 
 from headrace_reader.tables import Row
@@ -17,17 +17,7 @@ _COLUMNS: Final = {
 }  # fmt: skip
 
 
-class KafkaRecord(Protocol):
-    """A record as Kafka keeps it. `timestamp`: Unix time in milliseconds."""
-
-    partition: int
-    offset: int
-    timestamp: int
-    headers: Sequence[tuple[str, bytes | None]]
-    value: bytes | None
-
-
-def event(record: KafkaRecord) -> Row | None:
+def event(record: ConsumerRecord[Any, Any]) -> Row | None:
     """Returns a row; None for a record with a fault, which will land in `quarantine`.
 
     Of times that are no RFC 3339 the landing job knows a few more: an event with such a time is missing here until it has landed.
