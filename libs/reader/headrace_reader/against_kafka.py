@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import duckdb
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, for_code
-from headrace_common.kafka.client import client_arguments, explain, make_consumer, start
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+from headrace_common.kafka.client import explain, make_consumer, start
+from headrace_common.kafka.topic_ids import known_topic
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
@@ -54,32 +54,19 @@ def held(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[in
 
 
 async def _held(settings: KafkaSettings, topics: list[str]) -> dict[Place, tuple[int, int]]:
-    places = [TopicPartition(*place) for place in await _partitions(settings, topics)]
-    consumer = AIOKafkaConsumer(**client_arguments(settings))
+    places = [
+        TopicPartition(name, number)
+        for name in topics
+        if (topic := await known_topic(settings, name)) is not None
+        for number in topic.partitions
+    ]
+    consumer = make_consumer(settings)
+    await start(consumer)
     try:
-        await consumer.start()
         first, end = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
         return {(place.topic, place.partition): (first[place], end[place]) for place in places}
     finally:
         await consumer.stop()
-
-
-async def _partitions(settings: KafkaSettings, topics: list[str]) -> list[Place]:
-    """Returns the partitions of those of `topics` that exist. A consumer of aiokafka knows only topics that it subscribed to."""
-    admin = AIOKafkaAdminClient(**client_arguments(settings))
-    try:
-        await admin.start()
-        found: list[Place] = []
-        for topic in await admin.describe_topics(topics):
-            error = for_code(topic["error_code"])
-            if error is UnknownTopicOrPartitionError:
-                continue
-            if error is not NoError:
-                raise error(topic["topic"])
-            found += [(topic["topic"], partition["partition"]) for partition in topic["partitions"]]
-        return found
-    finally:
-        await admin.close()
 
 
 def compare(landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]]) -> list[Row]:
