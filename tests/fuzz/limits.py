@@ -126,6 +126,7 @@ def _forward() -> list[Limit]:
     empty = pack({})
     return [
         Limit("a message", FRAME, "LIMITS__FRAME_BYTES", lambda over: sent(_map(4081 + over))),
+        Limit("JSON", FRAME, "LIMITS__FRAME_BYTES", lambda over: b'["t",1,{"m":"%b"}]' % (b"x" * (4080 + over))),
         Limit("an event", EVENT, "oversized", lambda over: sent(empty, _map(1024 - len('{"chunk":"c"}') + over))),
         Limit("levels", DEEP, "too_deep", lambda over: sent(b"\x81\xa1m" * (5 + over) + b"\1")),
         Limit("the tag", {"tag_bytes": 64}, "bad_message", lambda over: sent(empty, tag="t" * (64 + over))),
