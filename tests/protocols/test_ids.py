@@ -70,7 +70,7 @@ def of_segment(case: dict[str, Any]) -> Ways:
     writer, data = of_bytes(case["writer"]), [*map(of_bytes, case["events"])]
     blocks = [speaking.block(0, speaking.events(*data), writer)]
     if data:
-        blocks.append(speaking.over_the_end(0, speaking.events(*data[:-1]), speaking.event(data[-1]), 5, writer))
+        blocks.append(speaking.over_the_end(speaking.events(*data[:-1]), speaking.event(data[-1]), 5, writer))
     for block in blocks:
         yield instant.drive([speaking.setup(case["segment"], writer) + block]).flat
 

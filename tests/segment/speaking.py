@@ -62,10 +62,10 @@ def block(offset: int, content: bytes, writer: bytes = W1, *, length: int | None
     return begin(offset, max(capacity, len(content)), writer) + content + end(offset + length, length, writer)
 
 
-def block_inside(offset: int, content: bytes, writer: bytes = W1) -> bytes:
-    """The block within its BeginAppendBlock."""
-    body = writer + struct.pack(">qi", offset, len(content)) + content
-    return raw(Kind.BEGIN_APPEND_BLOCK, body) + end(offset + len(content), len(content), writer)
+def block_inside(content: bytes) -> bytes:
+    """A block within its BeginAppendBlock."""
+    body = W1 + struct.pack(">qi", 0, len(content)) + content
+    return raw(Kind.BEGIN_APPEND_BLOCK, body) + end(len(content), len(content))
 
 
 def in_parts(message: bytes, sizes: Iterable[int]) -> bytes:
@@ -80,11 +80,11 @@ def in_parts(message: bytes, sizes: Iterable[int]) -> bytes:
     return b"".join(part(0 if at == 0 else 1 + (at == len(pieces) - 1), piece) for at, piece in enumerate(pieces))
 
 
-def over_the_end(offset: int, before: bytes, split: bytes, at: int, writer: bytes = W1) -> bytes:
+def over_the_end(before: bytes, split: bytes, at: int, writer: bytes = W1) -> bytes:
     """A block whose last event ends behind its end: `at` of its bytes come before."""
     first = before + part(0, split[:at])
     length = len(before) + len(split)
-    return begin(offset, len(first), writer) + first + end(offset + length, length, writer) + part(2, split[at:])
+    return begin(0, len(first), writer) + first + end(length, length, writer) + part(2, split[at:])
 
 
 __all__ = ["raw"]

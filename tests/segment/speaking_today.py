@@ -32,9 +32,9 @@ def append(level: int, *data: bytes, writer: bytes = W1, request: int = REQUEST,
     return append_block(writer, whole) + say(end)
 
 
-def append_bytes(level: int, data: bytes, count: int = 1, writer: bytes = W1) -> bytes:
+def append_bytes(level: int, data: bytes) -> bytes:
     """A block without frames, all of it in its end."""
-    return say(said.AppendBlockEnd(writer, 0, data, count, level, REQUEST))
+    return say(said.AppendBlockEnd(W1, 0, data, 1, level, REQUEST))
 
 
 def create(segment: str = "a", request: int = REQUEST) -> bytes:

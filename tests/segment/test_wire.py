@@ -84,13 +84,13 @@ TWO = events(b"hello", b"")
     [
         block(0, TWO),
         block(0, TWO, capacity=900),
-        block_inside(0, TWO),
+        block_inside(TWO),
         block(0, TWO + keep_alive(b"filler") + raw(Kind.PADDING, bytes(9)), length=len(TWO)),
         block(0, keep_alive() + TWO, length=len(TWO)),
         block(0, in_parts(event(b"hello"), [3, 1, 0]) + event(b""), length=len(TWO)),
         block(0, part(0, event(b"hello")) + keep_alive() + part(2, b"") + event(b""), length=len(TWO)),
-        *[over_the_end(0, event(b"hello"), event(b""), at) for at in range(9)],
-        over_the_end(0, event(b"hello"), event(b""), 3).replace(part(2, b"\0" * 5), keep_alive() + part(2, b"\0" * 5)),
+        *[over_the_end(event(b"hello"), event(b""), at) for at in range(9)],
+        over_the_end(event(b"hello"), event(b""), 3).replace(part(2, b"\0" * 5), keep_alive() + part(2, b"\0" * 5)),
         in_parts(begin(0, 21), [8]) + TWO + end(21, 21),
         begin(0, 21) + TWO + end(21, 21),
     ],
@@ -104,7 +104,7 @@ def test_any_message_may_come_in_parts() -> None:
         (plain,) = good(message)
         assert good(in_parts(message, [1, 6, 0, 4])) == [plain]
         assert good(in_parts(message, [])) == [plain]
-    assert good(in_parts(block_inside(0, TWO)[: -len(end(0, 0))], [40]) + end(21, 21)) == [Block(W1, 0, 21, TWO, 2)]
+    assert good(in_parts(block_inside(TWO)[: -len(end(0, 0))], [40]) + end(21, 21)) == [Block(W1, 0, 21, TWO, 2)]
 
 
 def test_a_keep_alive_between_the_parts_of_a_message_is_one() -> None:
@@ -233,7 +233,7 @@ def test_the_longest_text_is_read_in_few_steps() -> None:
         (OriginalDecoder, block(0, event(bytes(40)) * 3)),
         (OriginalDecoder, block(0, event(bytes(93)))),
         (OriginalDecoder, part(0, keep_alive(bytes(93))[:50])),
-        (OriginalDecoder, over_the_end(0, event(bytes(40)), event(bytes(60)), 9)),
+        (OriginalDecoder, over_the_end(event(bytes(40)), event(bytes(60)), 9)),
         (TodayDecoder, HEADER.pack(Kind.KEEP_ALIVE, 101)),
         (TodayDecoder, append_block(W1, event(bytes(60))) + end_today(68, bytes(50))),
     ],
