@@ -19,8 +19,6 @@ from tests.native import compared
 
 __all__ = ["Seen", "parts_of"]
 
-NOW_MS = 1_795_253_837_123
-
 
 @dataclass
 class Outcome(driving.Outcome):
@@ -55,10 +53,6 @@ def session(peer: Peer = PEER, **limits: Any) -> LumberjackSession:
     return LumberjackSession(peer, driving.with_constants(LimitSettings, limits)(**limits), own)
 
 
-def feed(driven: LumberjackSession, data: bytes, now_ms: int = NOW_MS) -> None:
-    driving.feed(driven, data, now_ms)
-
-
 @compared
 def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **limits: Any) -> Outcome:
     """Feeds `pieces`; each frame is stored at once. `end`: then the peer ends, if nothing was wrong."""
@@ -73,7 +67,7 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
         outcome.out += driven.outgoing()
         assert driven.outgoing() == b""
 
-    feed_all(driven, pieces, outcome, serve, end=end, now_ms=NOW_MS)
+    feed_all(driven, pieces, outcome, serve, end=end)
     return outcome
 
 

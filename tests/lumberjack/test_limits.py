@@ -14,8 +14,8 @@ from headrace_lumberjack.session import EMPTY_WINDOWS, LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
 
-from tests.driving import PEER, parts_of, traced
-from tests.lumberjack.driving import acks, document, feed, session
+from tests.driving import PEER, feed, parts_of, traced
+from tests.lumberjack.driving import acks, document, session
 
 
 def test_windows_without_events_that_wait() -> None:

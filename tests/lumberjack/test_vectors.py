@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.lumberjack.driving import Outcome, acks, every_way, feed, session
+from tests.driving import feed
+from tests.lumberjack.driving import Outcome, acks, every_way, session
 
 VECTORS = Path(__file__).parent / "vectors"
 NAMES = sorted(path.name.removesuffix(".c1.c2s.bin") for path in VECTORS.glob("*.c2s.bin"))

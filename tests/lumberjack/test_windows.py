@@ -8,7 +8,8 @@ import zlib
 import pytest
 from headrace_lumberjack.wire import compressed, json_frame, pairs_frame, window
 
-from tests.lumberjack.driving import every_way, feed, session
+from tests.driving import feed
+from tests.lumberjack.driving import every_way, session
 
 V1 = 0x31
 

@@ -10,10 +10,9 @@ from typing import Any, Final
 import orjson
 
 from tests.fuzz.chance import Chance
-from tests.fuzz.truth import ADDRESS, RANDOM, Like, Part, Told, base64, framed, source, text_of
+from tests.fuzz.truth import ADDRESS, RANDOM, RECEIVED, Like, Part, Told, base64, framed, source, text_of
 from tests.fuzz.truth.values import NO_UTF8, Document, document, moment, spelled, value, word
 
-NOW: Final = "2026-11-21T09:37:17.123Z"
 NO_TIME: Final = {"time": "received"}
 LONG: Final = 16 << 10
 """Bytes of JSON above which keys are not sorted."""
@@ -120,7 +119,7 @@ def _beat(found: Document, fields: dict[str, Any], time: str | None) -> tuple[by
         what = [origin, subject, at("event", "dataset"), others, content, len(found.body)]
         own = Like(json.dumps(what, sort_keys=True), found.style)
     about = found.note | ({} if time else NO_TIME)
-    return framed(found.raw), Part(found.body, own, subject or "-", source("lumberjack", host), time or NOW, about)
+    return framed(found.raw), Part(found.body, own, subject or "-", source("lumberjack", host), time or RECEIVED, about)
 
 
 def _pairs(s: Chance) -> tuple[bytes, Part]:
@@ -138,7 +137,7 @@ def _pairs(s: Chance) -> tuple[bytes, Part]:
     time = time if b"@timestamp" in last else None
     about = notes | ({} if time else NO_TIME)
     origin = source("lumberjack", last.get(b"host", ADDRESS))
-    return data, Part(read, RANDOM, last.get(b"type", "-"), origin, time or NOW, about)
+    return data, Part(read, RANDOM, last.get(b"type", "-"), origin, time or RECEIVED, about)
 
 
 def _quoted(text: bytes) -> bytes:
