@@ -214,14 +214,14 @@ class ContractClient:
         """Sends no more, but reads on."""
         self._line.finish()
 
-    async def receives(self, number: int, seconds: float = PATIENCE) -> None:
+    async def receives(self, number: int) -> None:
         """Waits for the acknowledgement of frame `number`."""
-        await self.waits_for(lambda: number in self.acknowledged, seconds)
+        await self.waits_for(lambda: number in self.acknowledged, PATIENCE)
         assert number in self.acknowledged, f"frame {number} not acknowledged, closed: {self.closed}"
 
-    async def sees_end(self, seconds: float = PATIENCE) -> None:
+    async def sees_end(self) -> None:
         """Waits until the server has closed."""
-        await self.waits_for(lambda: self.closed, seconds)
+        await self.waits_for(lambda: self.closed, PATIENCE)
         assert self.closed, f"the server has not closed, and acknowledged {self.acknowledged}"
 
     async def hears_nothing(self, seconds: float) -> None:

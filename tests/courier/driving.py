@@ -85,11 +85,11 @@ def drive(pieces: Iterable[bytes], *, end: bool = True, peer: Peer = PEER, **lim
 every_way: Callable[..., Outcome] = partial(the_same_every_way, drive)
 
 
-def numbered(count: int, first: int = 0, **more: Any) -> list[bytes]:
+def numbered(count: int, **more: Any) -> list[bytes]:
     """Events as log-courier writes them."""
     return [
         orjson.dumps({"@timestamp": "2026-11-21T09:59:34.076553041Z", "n": n, "path": "/var/log/a", **more})
-        for n in range(first, first + count)
+        for n in range(count)
     ]
 
 

@@ -105,7 +105,6 @@ class Broker:
     loop: SimulatedLoop
     chance: random.Random
     partitions: int = 2
-    quarantine_partitions: int = 2
     max_message_bytes: int = 1_048_588
     weather: Weather = field(default_factory=Weather)
     log: list[Stored] = field(default_factory=list)
@@ -235,12 +234,9 @@ class Broker:
             raise DeliveryError("Kafka is down", DeliveryPolicy.RETRY)
         if self.weather.missing:
             raise DeliveryError("a topic is missing", DeliveryPolicy.RETRY)
-        named = {settings.events_topic: self.partitions, settings.quarantine_topic: self.quarantine_partitions}
+        fixed = {settings.quarantine_topic: 2, settings.segments_topic: 1}
         names = [settings.events_topic, settings.quarantine_topic, *also]
-        return [
-            Topic(name, 1 if name.endswith("segments") else named.get(name, self.partitions), self.max_message_bytes)
-            for name in names
-        ]
+        return [Topic(name, fixed.get(name, self.partitions), self.max_message_bytes) for name in names]
 
     def make_client(self, settings: KafkaSettings) -> SimulatedClient:
         return SimulatedClient(self, settings.request_timeout)
