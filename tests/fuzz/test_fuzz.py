@@ -94,18 +94,3 @@ def test_the_truth_tells_a_mutant(mutant: Mutant, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(native, "NATIVE", None)  # it is no mutant
     with mutated(mutant), pytest.raises((AssertionError, ArithmeticError, LookupError, TypeError, ValueError)):
         _judge_many(mutant.protocol)
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "sizes", "steep"),
-    [
-        ((5, 11, 24, 53), (1, 2, 4, 8), False),
-        ((5, 10, 90, 180), (1, 2, 4, 8), False),  # a limit, or another way, begins
-        ((5, 14, 40, 113), (1, 2, 4, 8), True),  # the power of 1.5
-        ((5, 20, 80, 320), (1, 1, 1, 1), True),  # what inflates
-        ((16, 92, 116, 348), (18_131, 311_308, 350_748, 1_212_339), False),  # sizes that jump
-    ],
-)
-def test_time_is_steep_if_most_steps_are(milliseconds: tuple[int, ...], sizes: tuple[int, ...], steep: bool) -> None:
-    costs = [growth.Cost(spent / 1000, size) for spent, size in zip(milliseconds, sizes, strict=True)]
-    assert (growth.factor(costs) > growth.STEEP) is steep
