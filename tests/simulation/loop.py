@@ -157,9 +157,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def is_running(self) -> bool:
-        return True
-
     def is_closed(self) -> bool:
         return self._over
 
