@@ -18,11 +18,8 @@ from headrace_courier.settings import CourierLimits
 from headrace_courier.wire import HEADER, MessageKind, entry
 
 from tests import driving
-from tests.driving import NOW_MS, PEER, feed_all, parts_of, the_same_every_way, with_constants
-from tests.driving import feed as digest
+from tests.driving import PEER, feed_all, parts_of, the_same_every_way, with_constants
 from tests.native import compared
-
-__all__ = ["NOW_MS", "digest"]
 
 NONCE = bytes(range(16))
 HELO = HEADER.pack(b"HELO", 0)

@@ -12,7 +12,8 @@ from headrace_common.session.inflate import SLICE
 from headrace_courier.wire import ENTRY_BYTES as OVERHEAD
 from headrace_courier.wire import HEADER, entry, jdat
 
-from tests.courier.driving import NONCE, NOW_MS, content, digest, drive, every_way, numbered, payload, session
+from tests.courier.driving import NONCE, content, drive, every_way, numbered, payload, session
+from tests.driving import NOW_MS, feed
 
 WHOLE = content(numbered(3))
 BOTH = pytest.mark.parametrize("kind", [b"JDAT", b"EVNT"])
@@ -116,5 +117,5 @@ def test_what_is_not_finished_is_not_kept_inflated(kind: bytes) -> None:
     """Else some hundred bytes of each of some clients would take all others' share of memory, for as long as they like."""
     data = bomb(60 * MIB, kind)[:-1]
     driven = session()
-    digest(driven, data)
+    feed(driven, data)
     assert len(data) - 1024 < driven.status().partial_bytes < len(data) + 1024

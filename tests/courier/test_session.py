@@ -13,17 +13,14 @@ from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, ac
 from tests.courier.driving import (
     HELO,
     NONCE,
-    digest,
     drive,
     every_way,
     numbered,
     session,
 )
+from tests.driving import feed
 
 OTHER = bytes(reversed(NONCE))
-EVERY = 5.0
-"""Seconds between two signs of life, at most."""
-
 
 # Who may say what
 
@@ -58,7 +55,7 @@ def test_who_may_say_what(data: bytes, replies: list[Any], ignored: dict[Message
 
 def test_our_version_is_32_bytes_and_says_that_evnt_is_spoken() -> None:
     driven = session()
-    digest(driven, HELO)
+    feed(driven, HELO)
     reply = driven.outgoing()
     assert len(reply) == 40
     assert reply[:12] == HEADER.pack(b"VERS", 32) + b"\x01\0\0\0"
@@ -99,7 +96,7 @@ def test_what_ends_the_conversation(message: bytes, problem: str) -> None:
 def test_a_payload_is_acknowledged_once_though_its_end_is_known_later(count: int) -> None:
     """All its events may be stored before the publisher knows that there are no more."""
     driven, replies, said = session(), CourierReplies(), list[Any]()
-    digest(driven, jdat(NONCE, numbered(count)))
+    feed(driven, jdat(NONCE, numbered(count)))
     (frame,) = driven.frames()
     for stored, whole in ((count // 2, False), (count, False), (count, True)):
         driven.stored(frame.ticket, stored, whole)
@@ -111,7 +108,7 @@ def test_an_end_that_is_known_later_is_no_sign_of_life() -> None:
     """No ACKN leaves for it, so the next payload's is due as if nothing had come."""
     driven, replies = session(), CourierReplies()
     driven.tick(0.0)
-    digest(driven, jdat(NONCE, numbered(2)) + jdat(OTHER, numbered(1)))
+    feed(driven, jdat(NONCE, numbered(2)) + jdat(OTHER, numbered(1)))
     first, _ = driven.frames()
     driven.stored(first.ticket, 2, False)
     assert replies.receive(driven.outgoing()) == [Acknowledged(NONCE, 2)]

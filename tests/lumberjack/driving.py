@@ -14,10 +14,8 @@ from headrace_lumberjack.session import LumberjackSession
 from headrace_lumberjack.settings import LumberjackSection
 
 from tests import driving
-from tests.driving import PEER, Seen, feed_all, parts_of, the_same_every_way
+from tests.driving import PEER, feed_all, parts_of, the_same_every_way
 from tests.native import compared
-
-__all__ = ["Seen", "parts_of"]
 
 
 @dataclass
