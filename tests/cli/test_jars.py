@@ -92,7 +92,6 @@ def test_java_is_the_bundled_one_without_the_argument_that_it_does_not_know(
         assert (home / "release").exists()
 
 
-MIB = 1024 * 1024
 pytestmark = pytest.mark.kafka
 
 

@@ -37,7 +37,6 @@ ENV = dict(
 PACKAGES = {path.name: f"headrace_{path.name}" for path in (ROOT / "services").iterdir() if path.is_dir()}
 RECEIVERS = {each.name: each for each in installed() if each.module.partition(".")[0] in PACKAGES.values()}
 """A package may have several."""
-OURS = "${HEADRACE_REGISTRY}headrace-"
 DOCKERFILES = ("services/Dockerfile", "cli/Dockerfile", "spark_jobs/Dockerfile")
 
 
