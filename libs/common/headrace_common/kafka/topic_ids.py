@@ -6,7 +6,7 @@ import base64
 import struct
 from typing import Any, Final, NamedTuple
 
-from aiokafka.errors import NoError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import NoError, UnknownTopicOrPartitionError, UnsupportedVersionError, for_code
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Int64, Schema, TaggedFields
 from typing_extensions import override
@@ -73,12 +73,14 @@ class KnownTopic(NamedTuple):
 async def known_topic(settings: KafkaSettings, name: str) -> KnownTopic | None:
     """Returns what Kafka says of a topic; None if there is none. May wait for a few request timeouts.
 
-    Raises `KafkaError`; `NotImplementedError` if the brokers are older than Kafka 2.8.
+    Raises `KafkaError`: `UnsupportedVersionError` if the brokers are older than Kafka 2.8.
     """
     client = make_client(settings)
     try:
         await client.bootstrap()
         answer = await client.send(client.get_random_node(), _TopicsRequest(name))
+    except NotImplementedError as old:
+        raise UnsupportedVersionError("these brokers give topics no ids") from old
     finally:
         await client.close()
     ((code, _, high, low, _, partitions, *_),) = answer.topics

@@ -63,8 +63,6 @@ async def read(settings: KafkaSettings, landed: Landed, take: Callable[[str, lis
         raise TablesAloneError("Kafka deletes what has not landed") from error
     except (KafkaError, OSError) as error:
         raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
-    except NotImplementedError as error:
-        raise CommandError(f"The brokers at {settings.bootstrap_servers} give topics no ids.") from error
 
 
 async def _ends(
