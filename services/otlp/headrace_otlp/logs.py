@@ -95,7 +95,9 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _split(data: memoryview, number: int, most: int) -> Generator[int, None, tuple[bytes, list[memoryview]]]:
-    """Returns a message without the list that is its field `number`, and the items of that, at most so many."""
+    """Returns a message without the list that is its field `number`, and the items of that list. Raises `ContentError`, also if
+    these are more than `most`.
+    """
     besides, items = bytearray(), []
     at = step = 0
     while at < len(data):
