@@ -104,4 +104,4 @@ def test_images_run_as_somebody_without_rights_and_tell_their_health(file: str) 
     assert not re.search(r"^(ADD|ONBUILD)|:latest|--pull|^# syntax", text, re.MULTILINE)
     assert "org.opencontainers.image.licenses" in text
     if file != "cli/Dockerfile":
-        assert "http://127.0.0.1:8080/readyz" in re.findall(r"^HEALTHCHECK .+$", text, re.MULTILINE)[0]
+        assert "HEADRACE_OPS__PORT" in re.findall(r"^HEALTHCHECK .+$", text, re.MULTILINE)[0]
