@@ -111,8 +111,8 @@ class TestRunning:
             lambda: asked("state.json")["tables"]["rows"] == {"events": 500, "quarantine": 0}, "the tables", LANDING
         )
         with stopped(record["parts"]["kafka"]["pid"]):
-            wait_for(lambda: asked("state.json")["verdict"]["level"] == "bad", "the outage")
-        wait_for(lambda: asked("state.json")["verdict"]["level"] != "bad", "its end")
+            wait_for(lambda: asked("state.json")["verdict"][0]["level"] == "bad", "the outage")
+        wait_for(lambda: asked("state.json")["verdict"][0]["level"] != "bad", "its end")
 
     def test_the_commands_of_the_pages_run_as_they_stand(
         self, state: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
