@@ -79,9 +79,8 @@ def collector(folder: Path, broker: str, port: int) -> list[str]:
 
 
 PEERS: Final = {
-    "rsyslog": Peer(
-        "relp", "rsyslogd", rsyslog, ((16, 100), (64, 1))
-    ),  # librelp has at most 128 under way, stalls at 500
+    # librelp has at most 128 messages under way, and stalls at 500
+    "rsyslog": Peer("relp", "rsyslogd", rsyslog, ((16, 100), (64, 1))),
     "collector": Peer("otlp", "otelcol", collector, ((16, 500), (64, 1)), whole=True),
 }
 
@@ -133,19 +132,16 @@ def main() -> None:
         receiver(peer.protocol, broker, Path(folder)) as ours,
         running(name, given.program or peer.program, broker, Path(folder)) as theirs,
     ):
-        both = ("Headrace", ours), (name, theirs)
         for connections, events in peer.shapes:
-            load, turns = Load(connections, events, given.seconds), dict[str, list[tuple[float, ...]]]()
+            load = Load(connections, events, given.seconds)
+            both = ("Headrace", ours, 1), (name, theirs, events if peer.whole else 1)
+            turns: dict[str, list[tuple[float, ...]]] = {whose: [] for whose, _, _ in both}
             for _ in range(given.rounds + 1):  # the first of each warms it up
-                for whose, (process, port) in both:
-                    target, unit = (
-                        Target(peer.protocol, "127.0.0.1", port),
-                        events if peer.whole and whose == name else 1,
-                    )
-                    found = asyncio.run(measured(load, target, process, broker, unit))
-                    turns.setdefault(whose, []).append(found)
-            for whose, of_it in turns.items():
-                cost, rate, missing = (statistics.median(each) for each in zip(*of_it[1:], strict=True))
+                for whose, (process, port), unit in both:
+                    target = Target(peer.protocol, "127.0.0.1", port)
+                    turns[whose].append(asyncio.run(measured(load, target, process, broker, unit)))
+            for whose, found in turns.items():
+                cost, rate, missing = (statistics.median(each) for each in zip(*found[1:], strict=True))
                 rows.append(f"| {connections} x {events} | {whose} | {cost:.2f} | {rate:,.0f} | {missing:,.0f} |")
     head = (
         f"{peer.protocol}, acks=all, zstd, medians of {given.rounds} rounds; {machine()}. "
