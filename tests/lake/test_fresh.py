@@ -17,7 +17,7 @@ from aiokafka.admin import NewPartitions, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
-from headrace_common.kafka.topic_ids import KnownTopic, known_topic
+from headrace_common.kafka.topic_ids import KnownTopic, known_topics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.rows import decode
 from headrace_reader.fresh import tail
@@ -42,9 +42,7 @@ def named(number: int) -> str:
 
 
 def known(kafka: KafkaSettings) -> KnownTopic:
-    found = asyncio.run(known_topic(kafka, kafka.events_topic))
-    assert found is not None
-    return found
+    return asyncio.run(known_topics(kafka, [kafka.events_topic]))[kafka.events_topic]
 
 
 @dataclass

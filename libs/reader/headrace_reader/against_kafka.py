@@ -10,7 +10,7 @@ import duckdb
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from headrace_common.kafka.client import explain, make_consumer, start
-from headrace_common.kafka.topic_ids import known_topic
+from headrace_common.kafka.topic_ids import known_topics
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
@@ -54,12 +54,8 @@ def held(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[in
 
 
 async def _held(settings: KafkaSettings, topics: list[str]) -> dict[Place, tuple[int, int]]:
-    places = [
-        TopicPartition(name, number)
-        for name in topics
-        if (topic := await known_topic(settings, name)) is not None
-        for number in topic.partitions
-    ]
+    known = await known_topics(settings, topics)
+    places = [TopicPartition(name, number) for name, topic in known.items() for number in topic.partitions]
     consumer = make_consumer(settings)
     await start(consumer)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from aiokafka.errors import NoError, UnknownTopicOrPartitionError, UnsupportedVersionError, for_code
@@ -55,12 +56,12 @@ class _TopicsRequestStruct(RequestStruct):  # type: ignore[misc]
 class _TopicsRequest(Request[_TopicsRequestStruct]):  # type: ignore[misc]
     API_KEY = 3
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, names: Iterable[str]) -> None:
+        self._topics: list[Any] = [(0, 0, name, {}) for name in names]
 
     @override
     def build(self, request_struct_class: type[_TopicsRequestStruct]) -> Any:
-        return request_struct_class([(0, 0, self._name, {})], False, False, False, {})
+        return request_struct_class(self._topics, False, False, False, {})
 
 
 class KnownTopic(NamedTuple):
@@ -70,23 +71,25 @@ class KnownTopic(NamedTuple):
     partitions: tuple[int, ...]
 
 
-async def known_topic(settings: KafkaSettings, name: str) -> KnownTopic | None:
-    """Returns what Kafka says of a topic; None if there is none. May wait for a few request timeouts.
+async def known_topics(settings: KafkaSettings, names: Iterable[str]) -> dict[str, KnownTopic]:
+    """Returns what Kafka says of those topics that exist, by name. May wait for a few request timeouts.
 
     Raises `KafkaError`: `UnsupportedVersionError` if the brokers are older than Kafka 2.8.
     """
     client = make_client(settings)
     try:
         await client.bootstrap()
-        answer = await client.send(client.get_random_node(), _TopicsRequest(name))
+        answer = await client.send(client.get_random_node(), _TopicsRequest(names))
     except NotImplementedError as old:
         raise UnsupportedVersionError("these brokers give topics no ids") from old
     finally:
         await client.close()
-    ((code, _, high, low, _, partitions, *_),) = answer.topics
-    if (error := for_code(code)) is UnknownTopicOrPartitionError:
-        return None
-    if error is not NoError:
-        raise error(name)
-    topic_id = base64.urlsafe_b64encode(struct.pack(">qq", high, low)).decode().rstrip("=")
-    return KnownTopic(topic_id, tuple(sorted(each[1] for each in partitions)))
+    found = {}
+    for code, name, high, low, _, partitions, *_ in answer.topics:
+        if (error := for_code(code)) is UnknownTopicOrPartitionError:
+            continue
+        if error is not NoError:
+            raise error(name)
+        topic_id = base64.urlsafe_b64encode(struct.pack(">qq", high, low)).decode().rstrip("=")
+        found[name] = KnownTopic(topic_id, tuple(sorted(each[1] for each in partitions)))
+    return found

@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from headrace_common.kafka.client import explain, make_consumer, start
-from headrace_common.kafka.topic_ids import KnownTopic, known_topic
+from headrace_common.kafka.topic_ids import KnownTopic, known_topics
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 
@@ -43,12 +43,12 @@ async def read(settings: KafkaSettings, landed: Landed, take: Callable[[str, lis
     Raises `TablesAloneError` if Kafka has lost a part of them or there are more than the limits, `CommandError` if it does not
     answer.
     """
-    consumer = make_consumer(settings, isolation_level="read_committed")
+    consumer, name = make_consumer(settings, isolation_level="read_committed"), settings.events_topic
     try:
-        topic = await known_topic(settings, settings.events_topic)
+        topic = (await known_topics(settings, [name])).get(name)
         if topic is None:
             return
-        places = [TopicPartition(settings.events_topic, number) for number in topic.partitions]
+        places = [TopicPartition(name, number) for number in topic.partitions]
         consumer.assign(places)  # once: aiokafka's `stop` may wait for ever soon after another assignment
         await start(consumer)
         try:
@@ -57,7 +57,7 @@ async def read(settings: KafkaSettings, landed: Landed, take: Callable[[str, lis
             )
         finally:
             await consumer.stop()
-        if await known_topic(settings, settings.events_topic) != topic:
+        if (await known_topics(settings, [name])).get(name) != topic:
             raise TablesAloneError("the topic was made again, or given partitions, at this moment")
     except OffsetOutOfRangeError as error:
         raise TablesAloneError("Kafka deletes what has not landed") from error
