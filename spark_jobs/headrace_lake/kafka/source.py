@@ -7,7 +7,7 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_plus
@@ -36,6 +36,7 @@ _OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\
 """An entry of Kafka's answer as text, ``topic-partition=…``."""
 _ANSWER_TIME: Final = 10  # seconds to wait for one answer of the brokers: a running job's main loop waits meanwhile
 _OFFSET_SPEC: Final = "org.apache.kafka.clients.admin.OffsetSpec"
+_QUESTIONS: Final = 16  # kept: a running job asks for the same offsets again every few seconds
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ class Brokers:
         self._class = partial(java_class, spark)
         self._settings = settings
         self._admin: Any = None
-        self._questions: dict[tuple[tuple[TopicPartition, ...], str], Any] = {}
+        self._question = lru_cache(maxsize=_QUESTIONS)(self._asked)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Returns the topics among `names` that exist.
@@ -240,26 +241,25 @@ class Brokers:
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Returns offset and timestamp by partition; `spec`: which offset, by the name of Kafka's client."""
         pairs = tuple(partitions)
-        if (
-            pairs,
-            spec,
-        ) not in self._questions:  # a running job asks the same every few seconds, with calls for each partition
-            asked = getattr(self._class(_OFFSET_SPEC), spec)()
-            place = self._class("org.apache.kafka.common.TopicPartition")
-            self._questions[pairs, spec] = self._class("java.util.HashMap")()
-            for pair in pairs:
-                self._questions[pairs, spec].put(place(*pair), asked)
         levels = self._class("org.apache.kafka.common.IsolationLevel")
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
         options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(level)
         try:
-            answers = self._wait(self._client().listOffsets(self._questions[pairs, spec], options).all())
+            answers = self._wait(self._client().listOffsets(self._question(pairs, spec), options).all())
         except _UnknownTopicError as error:
             raise KafkaAwayError("a topic was deleted or recreated while its offsets were asked for") from error
         # Read as text: a call to the JVM for each partition would take longer than the question.
         entries = _OFFSET.findall(str(answers.toString()))
         found = {(name, int(number)): (int(offset), int(stamp)) for name, number, offset, stamp in entries}
         return {pair: found[pair] for pair in pairs}
+
+    def _asked(self, pairs: tuple[TopicPartition, ...], spec: str) -> Any:
+        """Returns the map of partitions and what is asked of each, as Kafka's client takes it: a call to the JVM for each."""
+        place, asked = self._class("org.apache.kafka.common.TopicPartition"), getattr(self._class(_OFFSET_SPEC), spec)()
+        made = self._class("java.util.HashMap")()
+        for pair in pairs:
+            made.put(place(*pair), asked)
+        return made
 
     def commit(self, group: str, ends: Mapping[TopicPartition, int]) -> None:
         """Commits `ends` as the offsets of the consumer group. Raises `HaltError` if Kafka refuses it."""
