@@ -301,7 +301,8 @@ class ReceiverMetrics(Catalogue):
         self.sources = self.top_sources(
             (
                 "top_source_events",
-                "Events of the last minute of the ten sources that sent most, by address or name in the certificate.",
+                "Events of the last minute of the ten sources that sent most, by address or name in the certificate; of "
+                "datagrams and of Logjam the messages that came.",
             ),
             ("top_source_bytes", "Bytes of the same, as their frames were held."),
         )
