@@ -12,7 +12,7 @@ from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
+from headrace_common.session.interface import ByteSession, Frame, Peer, Ticket
 from typing_extensions import override
 
 from headrace_otlp.events import RequestFrame
@@ -79,12 +79,3 @@ class OtlpSession(ByteSession):
     def frames(self) -> Iterator[Frame]:
         while self._ready:
             yield self._ready.popleft()
-
-    @override
-    def eof(self) -> None:
-        if self._decoder.partial_bytes():
-            raise self._decoder.fault("the stream ends inside a request")
-
-    @override
-    def status(self) -> Status:
-        return Status(partial_bytes=self._decoder.partial_bytes(), busy=self._decoder.busy)

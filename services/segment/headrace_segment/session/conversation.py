@@ -381,8 +381,7 @@ class SegmentSession(ByteSession):
     def eof(self) -> None:
         if self._first:
             raise ProtocolError("the stream ends inside its first message", offset=0, sample=self._first)
-        if self._decoder is not None and self._decoder.partial_bytes():
-            raise self._decoder.fault("the stream ends inside a message or a block")
+        super().eof()
 
     @override
     def status(self) -> Status:
