@@ -20,7 +20,9 @@ CONNECTIONS: Final = 4
 QUARANTINED: Final = "quarantined"
 LANDING_SECONDS: Final = 300.0
 """Time limit of the landing job, from the last acknowledgement on. On a busy machine its first batch takes minutes."""
-SAMPLE: Final = "select event_time, stream, coalesce(body, try(decode(payload))) as body from events limit 5"
+SAMPLE: Final = (
+    "select event_time, stream, coalesce(body, try(decode(payload))) as body from events order by all limit 5"
+)
 NEXT: Final = """
 Next, use your own clients:
 
