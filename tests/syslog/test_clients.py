@@ -72,15 +72,15 @@ async def test_rsyslog_loses_and_doubles_nothing_when_the_receiver_is_killed(
 
             await until(stored, "some lines are stored")
             receiver.kill()
-            await asyncio.to_thread(say, tmp_path, LINES)
+            await asyncio.to_thread(say, tmp_path, LINES, 2 * LINES)  # more than a queue of rsyslog's usual length
             await receiver.start()
 
             async def all_there() -> bool:
-                return len({record.id for record in await stored()}) >= 2 * LINES + 10
+                return len({record.id for record in await stored()}) >= 3 * LINES + 10
 
             await until(all_there, "all lines are stored")
         found = {record.id: record.json["message"].strip() for record in await stored()}
-    assert sorted(found.values()) == sorted([f"line {n}" for n in range(2 * LINES)] + [f"line {n}" for n in range(10)])
+    assert sorted(found.values()) == sorted([f"line {n}" for n in range(3 * LINES)] + [f"line {n}" for n in range(10)])
 
 
 @pytest.mark.long
