@@ -23,7 +23,7 @@ def said(*numbers: tuple[int, int], by: str = "a") -> list[Row]:
     for number, second in numbers:
         session.receive(Message([b"a-b", b"logs", b"%d" % second, encode_meta(Meta(0, 7, 1, number))]), second * 1000)
         for frame in session.frames():
-            item = frame.items[-1]  # type: ignore[attr-defined]
+            item = frame.messages[-1]  # type: ignore[attr-defined]
             rows.append((f"{number} {second} {by}", there(maker.about(item)).decode(), frame.received_ms))
     return rows
 

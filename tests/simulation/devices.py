@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import orjson
-from headrace_common.record.contract import GAP_TYPE, REPUBLISHED, GapField
+from headrace_common.record.contract import REPUBLISHED
 from headrace_logjam.wire import HEARTBEAT, Meta, decode_meta, encode_meta, joined
 
 from tests.logjam.losses import Row, losses
@@ -195,14 +195,6 @@ class Account:
         """A record is stored."""
         headers, value = record.headers, record.value
         assert value is not None
-        if headers.get("ce_type") == GAP_TYPE.encode():
-            about = orjson.loads(value)
-            whose = about[GapField.DEVICE], about[GapField.CONSUMER]
-            if self.device is None or whose != (self.device.number, CONSUMER):
-                self._world.oracle.fails(f"a marker of another device, or consumer: {about}")
-            if not 0 < about[GapField.FROM] < about[GapField.TO]:
-                self._world.oracle.fails(f"a marker of no numbers: {about}")
-            return
         text = headers.get("ce_attributes") or headers["attributes"]
         about = orjson.loads(text)
         life = LIFE.search(value)

@@ -13,7 +13,7 @@ from headrace_common.operations.errors import DeliveryError, DeliveryPolicy, Pro
 from headrace_common.session.client import Answer
 from headrace_logjam.session import ProducerSession
 from headrace_logjam.settings import PORT, PULL_PORT
-from headrace_logjam.wire import PING, LogjamMessage
+from headrace_logjam.wire import PING
 
 from tests.simulation.clients import Honest, Hostile, Sent, Unanswered, reads
 from tests.simulation.libzmq import wired
@@ -40,7 +40,7 @@ def in_place(world: Any) -> Iterator[None]:
     def noted(driver: Any, ticket: int, error: DeliveryError) -> None:
         senders = [driver.peer.address]
         if isinstance(driver.session, ProducerSession):
-            senders = [each.sender for each in driver.session._pending[ticket].items if isinstance(each, LogjamMessage)]
+            senders = [each.sender for each in driver.session._pending[ticket].messages]
         for sender in senders:
             world.given_up.setdefault(sender, set()).add(error.policy)
         abandoned(driver, ticket, error)

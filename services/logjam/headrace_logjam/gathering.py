@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace_common.record.contract import Reason
-from headrace_common.record.event import Event, Reject
+from headrace_common.record.event import Reject
 from headrace_common.session.interface import NOTHING, Frame, Message, MessageSession, Run, Status, Ticket
 from typing_extensions import override
 
@@ -24,9 +24,7 @@ PASSING: Final = frozenset((Reason.OVERSIZED, Reason.TOO_DEEP))
 
 @dataclass(eq=False)
 class MessagesFrame(Frame):
-    """Messages of one application, of which all ask for an answer, or none does. Part i is item i: of a message, or an event that
-    is made already.
-    """
+    """Messages of one application, of which all ask for an answer, or none does. Part i is of message i."""
 
     ticket: Ticket
     received_ms: int
@@ -34,23 +32,15 @@ class MessagesFrame(Frame):
     ordering_key: bytes
     acknowledged: bool
     kept: bool
-    items: list[LogjamMessage | Event] = field(default_factory=list)
+    messages: list[LogjamMessage] = field(default_factory=list)
     size: int = 0
     refused: set[int] = field(default_factory=set)
     """The messages that can never be events, as far as their parts have been made."""
 
-    @property
-    def messages(self) -> list[LogjamMessage]:
-        """Returns the items that are messages: of producers all."""
-        return [item for item in self.items if isinstance(item, LogjamMessage)]
-
     @override
     def runs(self) -> Iterator[Run]:
-        for index, item in enumerate(self.items):
-            if not isinstance(item, LogjamMessage):
-                yield item
-                continue
-            part = yield from self.maker.make(item, self.received_ms)
+        for index, message in enumerate(self.messages):
+            part = yield from self.maker.make(message, self.received_ms)
             if isinstance(part, Reject) and part.reason not in PASSING:
                 self.refused.add(index)
             yield part
@@ -72,15 +62,15 @@ class GatheringSession(MessageSession):
         self._open: dict[bytes, MessagesFrame] = {}  # of the gathered, the last of each key
         self._pending: dict[Ticket, MessagesFrame] = {}
 
-    def gather(self, message: LogjamMessage, received: Message, now_ms: int, *before: Event) -> None:
-        """Adds a message to the frame of its application, behind the events `before`."""
+    def gather(self, message: LogjamMessage, received: Message, now_ms: int) -> None:
+        """Adds a message to the frame of its application."""
         key, asks = message.key, message.asks
         frame = self._open.get(key)
         if frame is None or frame.acknowledged is not asks:
             ticket = next(self._tickets)
             frame = MessagesFrame(ticket, now_ms, self._maker, b"%b/%b" % (self._endpoint, key), asks, not asks)
             self._open[key] = self._gathered[ticket] = frame
-        frame.items += (*before, message)
+        frame.messages.append(message)
         frame.size += received.size + OVERHEAD
 
     @override

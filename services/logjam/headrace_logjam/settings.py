@@ -40,7 +40,7 @@ class LogjamSection(Section):
         {},
         description="Devices to consume, as JSON: name to address, `tcp://` or `ipc://`. The name is the source of their events.",
     )
-    consumer: str = Field("", max_length=255, description="Our name in markers of gaps; default: the host's.")
+    consumer: str = Field("", max_length=255, description="Our name in attributes of messages; default: the host's.")
     endpoint_messages: ClassVar[int] = 10_000
     """Messages of one endpoint that ZeroMQ keeps, beyond the budgets, while it is not read; the device keeps a million."""
 

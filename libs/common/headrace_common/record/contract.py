@@ -95,23 +95,6 @@ class GapReason(StrEnum):
     RECREATED = "recreated"  # the topic was deleted and recreated: the part of the old one that was not landed
 
 
-GAP_TYPE: Final = "headrace.logjam.gap"
-"""`ce_type` of the marker that a consumer publishes for numbers that it never received: a JSON object of `GapField`s.
-
-Its `ce_source` is that of the endpoint's events, which carry the attributes `device`, `sequence`, `start` and `restarts`. From
-these `headrace_reader.logjam` says which numbers no consumer has stored. A device numbers its heartbeats, too.
-"""
-
-
-class GapField(StrEnum):
-    """Keys of a marker's JSON object. A closed list."""
-
-    CONSUMER = "consumer"  # name of the receiver that did not get them
-    DEVICE = "device"  # the device's number
-    FROM = "from"  # first missing number
-    TO = "to"  # last missing number plus one
-
-
 class Attribute(StrEnum):
     """Keys of the JSON objects in `ce_attributes` and in the quarantine's `attributes` that more than one part of Headrace knows.
 

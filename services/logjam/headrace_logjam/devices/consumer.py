@@ -1,4 +1,4 @@
-"""A consumer of the devices of one endpoint, pure: messages become frames, and jumps of their numbers markers.
+"""A consumer of the devices of one endpoint, pure: messages become frames, and jumps of their numbers are counted.
 
 A device cannot be told to send again. So no message that was read is given up: frames have no deadline, and messages that Kafka
 refuses for good are counted as lost. Their numbers are missing from then on.
@@ -11,12 +11,12 @@ from typing import Final
 
 import orjson
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.record.contract import Attribute, GapField
-from headrace_common.record.event import Envelope, Event, deterministic_id, rfc3339_ms, source
+from headrace_common.record.contract import Attribute
+from headrace_common.record.event import Envelope, deterministic_id, source
 from headrace_common.session.interface import Message, Ticket
 from typing_extensions import override
 
-from headrace_logjam.devices.gaps import Gap, Heard, Numbers
+from headrace_logjam.devices.gaps import Heard, Numbers
 from headrace_logjam.events import PROTOCOL, RecordMaker
 from headrace_logjam.gathering import GatheringSession
 from headrace_logjam.wire import HEARTBEAT, LogjamMessage, read_published
@@ -31,9 +31,7 @@ class SubscriptionMaker(RecordMaker):
     def __init__(self, endpoint: str, consumer: str, limits: LimitSettings) -> None:
         super().__init__(limits)
         self._source = source(PROTOCOL, endpoint)
-        self._consumer = consumer
         self._by = b',"%b":%b' % (Attribute.CONSUMER.encode(), orjson.dumps(consumer))
-        self._gaps = Envelope(PROTOCOL, self._source, "", type_suffix="gap")
 
     @override
     def name(self, message: LogjamMessage, raw: bytes | None) -> bytes:
@@ -53,18 +51,6 @@ class SubscriptionMaker(RecordMaker):
         if app_env == HEARTBEAT:
             return Envelope(PROTOCOL, self._source, HEARTBEAT.decode(), type_suffix="heartbeat")
         return super().new_envelope(sender, app_env, topic)
-
-    def marker(self, gap: Gap, received_ms: int) -> Event:
-        """Returns the event that names the numbers that this consumer did not hear."""
-        fields = {
-            GapField.CONSUMER.value: self._consumer,
-            GapField.DEVICE.value: gap.device,
-            GapField.FROM.value: gap.start,
-            GapField.TO.value: gap.end,
-        }
-        raw = orjson.dumps(fields)
-        name = deterministic_id(PROTOCOL, b"gap", self._source.encode(), raw, b"%d" % received_ms)
-        return self._gaps.event(name, rfc3339_ms(received_ms), raw)
 
 
 def attributes_of(heard: Heard) -> bytes:
@@ -88,9 +74,8 @@ class ConsumerSession(GatheringSession):
     def __init__(
         self, endpoint: str, consumer: str, limits: LimitSettings, lost: Callable[[int], None] = lambda numbers: None
     ) -> None:
-        """`lost` is called with how many numbers a marker covers, or Kafka refuses."""
-        self._marks = SubscriptionMaker(endpoint, consumer, limits)
-        super().__init__(endpoint.encode(), self._marks)
+        """`lost` is called with how many numbers were not heard, or Kafka refuses."""
+        super().__init__(endpoint.encode(), SubscriptionMaker(endpoint, consumer, limits))
         self._sender = endpoint
         self._lost = lost
         self._numbers = Numbers()
@@ -98,14 +83,12 @@ class ConsumerSession(GatheringSession):
     @override
     def receive(self, message: Message, now_ms: int) -> None:
         published = read_published(message.parts, self._sender)
-        before = []
         if published.meta is not None:
             heard = self._numbers.received(published.meta.device, published.meta.sequence, now_ms)
             published.heard = attributes_of(heard)
-            if heard.gap is not None:
-                self._lost(heard.gap.end - heard.gap.start)
-                before.append(self._marks.marker(heard.gap, now_ms))
-        self.gather(published, message, now_ms, *before)
+            if heard.missing:
+                self._lost(heard.missing)
+        self.gather(published, message, now_ms)
 
     def ended(self) -> None:
         """Notes that a connection has ended. Call it before the messages that were read since then."""

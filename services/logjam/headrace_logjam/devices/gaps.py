@@ -22,14 +22,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Gap(NamedTuple):
-    """Numbers of a device that were not heard: from `start` to before `end`."""
-
-    device: int
-    start: int
-    end: int
-
-
 class DeviceStart(NamedTuple):
     """A start of a device, as a consumer has heard it: `since` when (Unix time, ms), after how many others (`restarts`)."""
 
@@ -38,10 +30,10 @@ class DeviceStart(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """A number that was heard: the start that it is of, the gap in front of it, and whether a higher one came before."""
+    """A number that was heard: the start that it is of, how many were not heard before it, whether a higher one came before."""
 
     start: DeviceStart
-    gap: Gap | None = None
+    missing: int = 0
     behind: bool = False
 
 
@@ -67,4 +59,4 @@ class Numbers:
                 return Heard(start, behind=True)
             start, last = DeviceStart(max(now_ms, start.since + 1), start.restarts + 1), 0
         self._starts[device], self._last[device] = start, sequence
-        return Heard(start, Gap(device, last + 1, sequence) if sequence > last + 1 else None)
+        return Heard(start, sequence - last - 1)
