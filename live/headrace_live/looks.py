@@ -97,10 +97,6 @@ class ReceiverLook:
     lost: int = 0
     kafka_down: int = 0
 
-    @property
-    def ready(self) -> int:
-        return sum(replica.state == "ready" for replica in self.replicas)
-
 
 @dataclass(frozen=True)
 class Lane:
@@ -133,10 +129,7 @@ class Lake:
     lag: int | None = None
     p50: float | None = None
     p95: float | None = None
-    quarantined: int = 0
     ago: float | None = None
-    files: int | None = None
-    bytes: int | None = None
 
     @property
     def ready(self) -> int:

@@ -21,17 +21,10 @@ STANDS_STILL: Final = 3.0
 """Seconds: if frames have waited for longer while nothing was stored, Kafka has stopped."""
 _STORED: Final = ("headrace_events_stored_total", "headrace_events_quarantined_total", "headrace_batches_total")
 
-FIELDS: Final = (
-    "time", "stored", "landed", "p50", "p99", "pending", "oldest", "used", "lag", "fresh", "quarantined", "kafka",
-)  # fmt: skip
-"""The fields of a point of the history, in this order."""
-
-Point = tuple[float | None, ...]
-
 
 class Model:
     def __init__(self) -> None:
-        self.history: deque[Point] = deque()
+        self.history: deque[dict[str, float | None]] = deque()
         self._looks: deque[Look] = deque()
         self._reasons: deque[tuple[float, Counter[str]]] = deque()
         self._quarantined: Counter[str] = Counter()  # the sum of them
@@ -175,10 +168,7 @@ class Model:
             landed=rate(pairs, "headrace_lake_records_total"),
             p50=quantile(fresh, 0.5),
             p95=quantile(fresh, 0.95),
-            quarantined=int(sum(scrape.total("headrace_lake_quarantined_total") for scrape in answering)),
             ago=max(0.0, look.time - last) if last else None,
-            files=int(sum(scrape.total("headrace_lake_files") for scrape in answering)),
-            bytes=int(sum(scrape.total("headrace_lake_table_bytes") for scrape in answering)),
         )
 
     def _lanes(self, look: Look) -> list[Lane]:
@@ -202,23 +192,24 @@ class Model:
     def _note(self, figures: Figures) -> None:
         down = figures.outage is not None and figures.outage.ended is None
         quarantined = sum(self._reasons[-1][1].values()) if self._reasons and self._reasons[-1][0] == figures.at else 0
-        self.history.append(
-            (
-                figures.time,
-                figures.events,
-                figures.lake.landed,
-                max((receiver.p50 for receiver in figures.receivers if receiver.p50 is not None), default=None),
-                figures.p99,
-                figures.pending,
-                figures.oldest,
-                added(receiver.used for receiver in figures.receivers),
-                figures.lake.lag,
-                figures.lake.p50,
-                quarantined,
-                0 if down else 1,
-            )
-        )
-        while self.history[0][0] is not None and self.history[0][0] < figures.time - SPAN:
+        point: dict[str, float | None] = {
+            "stored": figures.events,
+            "landed": figures.lake.landed,
+            "p50": max((receiver.p50 for receiver in figures.receivers if receiver.p50 is not None), default=None),
+            "p99": figures.p99,
+            "pending": figures.pending,
+            "oldest": figures.oldest,
+            "used": added(receiver.used for receiver in figures.receivers),
+            "lag": figures.lake.lag,
+            "fresh": figures.lake.p50,
+            "quarantined": quarantined,
+            "kafka": 0 if down else 1,
+        }
+        short = {
+            name: value and float(f"{value:.4g}") for name, value in point.items()
+        }  # ten minutes of them stay small
+        self.history.append({"time": round(figures.time, 1), **short})
+        while (self.history[0]["time"] or 0) < figures.time - SPAN:
             self.history.popleft()
 
 

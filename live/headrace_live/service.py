@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import orjson
@@ -14,7 +14,7 @@ from headrace_reader.address import LakeAddress
 from headrace_live import tables
 from headrace_live.broker import KafkaWatch
 from headrace_live.looks import Figures, KafkaLook, Look, TablesLook
-from headrace_live.model import FIELDS, Model
+from headrace_live.model import Model
 from headrace_live.words import behind_seconds, verdict
 
 WATCHED: Final = 1.0
@@ -47,10 +47,10 @@ class LiveService:
         self.figures: Figures | None = None
 
     def start(self) -> None:
-        work: list[Callable[[], Awaitable[None]]] = [self._find, self._look]
+        work: list[Callable[[], Coroutine[Any, Any, None]]] = [self._find, self._look]
         work += [self._watch_kafka] if self._kafka is not None else []
         work += [self._watch_tables] if self._lake is not None else []
-        self._tasks = [asyncio.create_task(_run(each)) for each in work]
+        self._tasks = [asyncio.create_task(each()) for each in work]
 
     async def stop(self) -> None:
         """End all of it."""
@@ -110,10 +110,6 @@ class LiveService:
                 return
 
 
-async def _run(work: Callable[[], Awaitable[None]]) -> None:
-    await work()
-
-
 def document(figures: Figures, model: Model, since: float) -> dict[str, Any]:
     """Return the state as the page reads it, with the points of the history after `since`."""
     outage = figures.outage
@@ -139,17 +135,8 @@ def document(figures: Figures, model: Model, since: float) -> dict[str, Any]:
         "tables": figures.tables,
         "quarantined": figures.quarantined,
         "sources": figures.sources,
-        "fields": FIELDS,
-        "history": [point for point in map(rounded, model.history) if (point[0] or 0) > since],
+        "history": [point for point in model.history if (point["time"] or 0) > since],
     }
-
-
-def rounded(point: tuple[float | None, ...]) -> list[float | None]:
-    """Return a point with four digits each: ten minutes of them stay small."""
-    return [
-        None if value is None else float(f"{value:.4g}") if place else round(value, 1)
-        for place, value in enumerate(point)
-    ]
 
 
 def _plain(value: object) -> Any:

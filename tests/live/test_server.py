@@ -93,7 +93,7 @@ async def test_a_page_is_told_what_it_does_not_know_yet(page: Client, service: L
     told = await (await page.get("/state.json")).json()
     assert len(told["history"]) == 3
     assert service.watched
-    later = await (await page.get(f"/state.json?since={told['history'][0][0]}")).json()
+    later = await (await page.get(f"/state.json?since={told['history'][0]['time']}")).json()
     assert later["history"] == told["history"][1:]
     assert (await page.get("/state.json?since=x")).status == 400
 

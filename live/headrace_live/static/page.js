@@ -7,7 +7,6 @@ const SPAN = 600;
 const WORDS = { good: "Good", watch: "Watch", bad: "Trouble" };
 let state = null;
 let history = [];
-let fields = {};
 let asking = null;
 
 function make(tag, attributes = {}, ...children) {
@@ -328,7 +327,7 @@ function drawChart(chart) {
   if (!state || !history.length) return;
   const now = state.time;
   const x = (time) => SPAN - (now - time);
-  const all = chart.series.map(([field]) => history.map((point) => [point[fields.time], point[fields[field]]]));
+  const all = chart.series.map(([field]) => history.map((point) => [point.time, point[field]]));
   const most = Math.max(0, ...all.flat().map(([, value]) => value || 0));
   const top = most > 0 ? most * 1.06 : 1;
   all.forEach((points, n) => {
@@ -341,20 +340,20 @@ function drawChart(chart) {
   });
   const bands = [];
   history.forEach((point, n) => {
-    if (point[fields.kafka] !== 0) return;
-    const end = n + 1 < history.length ? history[n + 1][fields.time] : now;
+    if (point.kafka !== 0) return;
+    const end = n + 1 < history.length ? history[n + 1].time : now;
     const open = bands[bands.length - 1];
-    if (open && Math.abs(open[1] - point[fields.time]) < 0.2) open[1] = end;
-    else bands.push([point[fields.time], end]);
+    if (open && Math.abs(open[1] - point.time) < 0.2) open[1] = end;
+    else bands.push([point.time, end]);
   });
   chart.bands.replaceChildren(...bands.map(([from, to]) => make("rect", { x: x(from), width: Math.max(1, to - from), y: 0, height: 60 })));
   const latest = history[history.length - 1];
   chart.series.forEach(([field], n) => {
-    const value = chart.total ? add(history.map((point) => point[fields[field]])) : latest[fields[field]];
+    const value = chart.total ? add(history.map((point) => point[field])) : latest[field];
     say(chart.values[n], chart.text(value) + (chart.unit && value !== null ? chart.unit : ""));
   });
   say(chart.most, `most ${chart.text(most)}`);
-  const told = chart.series.map(([field, , label]) => `${label} ${chart.text(latest[fields[field]])}`).join(", ");
+  const told = chart.series.map(([field, , label]) => `${label} ${chart.text(latest[field])}`).join(", ");
   chart.plot.setAttribute("aria-label", `${chart.title}, now ${told}; most in ten minutes ${chart.text(most)}` +
     (bands.length ? `; Kafka stood still ${plural(bands.length, "time")}` : ""));
 }
@@ -421,14 +420,13 @@ function draw() {
 function take(told) {
   if (!told.verdict) return;
   state = told;
-  fields = Object.fromEntries(told.fields.map((name, n) => [name, n]));
-  history = [...history, ...told.history].filter((point) => point[0] > told.time - SPAN);
+  history = [...history, ...told.history].filter((point) => point.time > told.time - SPAN);
   draw();
 }
 async function ask() {
   asking = 0; // not null: one at a time
   try {
-    const since = history.length ? history[history.length - 1][0] : 0;
+    const since = history.length ? history[history.length - 1].time : 0;
     const answer = await fetch(`state.json?since=${since}`, { signal: AbortSignal.timeout(10000) });
     take(await answer.json());
   } catch {
