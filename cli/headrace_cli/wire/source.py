@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+import select
 import sys
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from io import BufferedReader
 from typing import Any, Final
 
@@ -17,8 +18,6 @@ import orjson
 
 LINE_BYTES: Final = 960 << 10
 """Longest line; the rest is cut off. With its mark it is below LIMITS__EVENT_BYTES, unless JSON escapes much of it."""
-QUEUED: Final = 16
-"""Pieces of at most 64 KiB, or one line, that are read ahead."""
 _READ: Final = 64 << 10
 _TICK: Final = 0.02
 
@@ -108,48 +107,42 @@ class ShopSource(EventSource):
 
 
 class LineSource(EventSource):
-    """A line an event: its own keys if it is a JSON object, else ``message``. A thread reads, and ends with the process."""
+    """A line an event: its own keys if it is a JSON object, else ``message``."""
 
     def __init__(self, stream: BufferedReader | None = None) -> None:
         """`stream`: standard input if it is None."""
         super().__init__()
-        self._stream = stream
-        self._pieces: asyncio.Queue[list[bytes] | None] = asyncio.Queue(QUEUED)
+        self._stream = sys.stdin.buffer if stream is None else stream
+        self._rest = b""
         self._ready: deque[bytes] = deque()
         self._lock = asyncio.Lock()
-        self._reading: threading.Thread | None = None
 
     def stop(self) -> None:
         super().stop()
         self._ready.clear()
-        if self._pieces.empty():
-            self._pieces.put_nowait(None)  # one who waits for a line waits no more
-
-    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            # A reader of its own: the interpreter cannot end while a thread waits in that of sys.stdin.
-            stream = open(sys.stdin.fileno(), "rb", closefd=False) if self._stream is None else self._stream  # noqa: SIM115
-            try:
-                for lines in _lines(stream):
-                    asyncio.run_coroutine_threadsafe(self._pieces.put(lines), loop).result()
-            except OSError as error:
-                self.problem = f"reading failed: {error.strerror}"
-            asyncio.run_coroutine_threadsafe(self._pieces.put(None), loop).result()
-        except (RuntimeError, asyncio.CancelledError):  # the loop has ended
-            return
 
     async def take(self, most: int) -> list[Event]:
         async with self._lock:
-            if self._reading is None:
-                loop = asyncio.get_running_loop()
-                self._reading = threading.Thread(target=self._read, args=(loop,), daemon=True)
-                self._reading.start()
-            while not self._over and (not self._ready or (len(self._ready) < most and not self._pieces.empty())):
-                piece = await self._pieces.get()
-                self._over |= piece is None
-                self._ready += piece or ()
+            while not self._over and len(self._ready) < most:
+                if select.select([self._stream], (), (), 0)[0]:
+                    self._read()
+                elif self._ready:
+                    break
+                else:
+                    await asyncio.sleep(_TICK)
             numbers = self._next(min(most, len(self._ready)))
             return [{**_event(self._ready.popleft()), **self._mark(number)} for number in numbers]
+
+    def _read(self) -> None:
+        """Read what is there, at the end nothing. Empty lines are left out."""
+        try:
+            data = os.read(self._stream.fileno(), _READ)
+        except OSError as error:
+            self.problem, data = f"reading failed: {error.strerror}", b""
+        self._over = not data
+        *lines, rest = (self._rest + (data or b"\n")).split(b"\n")
+        self._rest = rest[:LINE_BYTES]
+        self._ready += [line for each in lines if (line := each.rstrip(b"\r")[:LINE_BYTES])]
 
 
 def _event(line: bytes) -> Event:
@@ -158,14 +151,3 @@ def _event(line: bytes) -> Event:
     except orjson.JSONDecodeError:
         given = None
     return given if isinstance(given, dict) else {"message": line.decode("utf-8", "replace")}
-
-
-def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
-    """Yield the lines that come together; empty ones are left out."""
-    rest = b""
-    while data := stream.read1(_READ):
-        *lines, rest = (rest + data).split(b"\n")
-        rest = rest[:LINE_BYTES]
-        yield [line for each in lines if (line := each.rstrip(b"\r")[:LINE_BYTES])]
-    if rest:
-        yield [rest]
