@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_cli.operating.parts import NAMES, settings_class
+from headrace_cli.operating.validity import NAMES, settings_class
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import (
     LimitSettings,

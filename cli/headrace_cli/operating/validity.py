@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final
 
 from cryptography import x509
@@ -20,8 +21,8 @@ from headrace_common.operations.settings import (
     TlsSettings,
     load,
 )
+from headrace_common.protocol import installed
 
-from headrace_cli.operating.parts import settings_class
 from headrace_cli.stack.reach import check_reachable
 
 RECORD_BYTES: Final = 64 * 1024
@@ -29,8 +30,22 @@ RECORD_BYTES: Final = 64 * 1024
 SOON: Final = timedelta(days=30)
 TOPICS: Final = "python -m headrace_common.topics"
 
+_RECEIVERS: Final = {protocol.name: protocol.settings for protocol in installed()}
+_OTHERS: Final[Mapping[str, str]] = {
+    "lake": "headrace_lake.configuration.settings:LakeProcessSettings",
+    "topics": "headrace_common.operations.settings:TopicsProcessSettings",
+}
+NAMES: Final = (*_RECEIVERS, *_OTHERS)
+"""The parts that have settings."""
+
 Finding = tuple[str, bool | None, str]
 """What was checked, whether it is as it must be (None: in doubt), and the reason with what mends it."""
+
+
+def settings_class(part: str) -> type[Settings]:
+    """Return the class of a part's settings; imports it."""
+    found: type[Settings] = _RECEIVERS.get(part) or resolve_name(_OTHERS[part])
+    return found
 
 
 def findings(parts: Sequence[str], *, offline: bool) -> Iterator[Finding]:

@@ -25,8 +25,7 @@ def validate(
     from headrace_common.operations.errors import EXIT_CONFIG
 
     from headrace_cli import console
-    from headrace_cli.operating.parts import NAMES
-    from headrace_cli.operating.validity import findings
+    from headrace_cli.operating.validity import NAMES, findings
 
     check_known("part", parts or (), NAMES)
     found = list(dict.fromkeys(findings(parts or NAMES, offline=offline)))

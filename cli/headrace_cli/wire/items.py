@@ -12,7 +12,7 @@ from typing import Any, Final
 import duckdb
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import Settings, load
-from headrace_common.protocol import installed
+from headrace_common.protocol import Protocol, installed
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Event
 from headrace_common.session.again import QuarantinedItem, ReplayOutcome, read_again
@@ -20,7 +20,6 @@ from headrace_reader.address import LakeAddress, without_secrets
 from headrace_reader.tables import connect, first_line
 
 from headrace_cli.ground import CommandError
-from headrace_cli.operating.parts import settings_class
 from headrace_cli.operating.records import parsed
 
 _AT_ONCE: Final = 10
@@ -85,13 +84,13 @@ class ItemReader:
         """Return the receiver's outcome for an item today. Raises `ConfigError` for wrong settings, and nothing else."""
         if item.reason not in list(Reason):
             return ReplayOutcome(impossible="the record breaks the contract on its topic, no client sent it so")
-        again = next((each.again for each in installed() if each.name == item.protocol), "")
-        if not again:
+        protocol = next((each for each in installed() if each.name == item.protocol and each.again), None)
+        if protocol is None:
             return ReplayOutcome(impossible=f"nobody reads {item.protocol}")
         try:
             if item.reason == Reason.REFUSED:
                 return read_again(item, [Event(item.content)])  # a whole record, with its id unless that is random
-            replayed: ReplayOutcome = resolve_name(again)(item, self._settings_of(item.protocol))
+            replayed: ReplayOutcome = resolve_name(protocol.again)(item, self._settings_of(protocol))
             return replayed
         except ProtocolError as error:
             limit = f" ({error.limit})" if error.limit else ""
@@ -99,7 +98,7 @@ class ItemReader:
         except (LookupError, ValueError, TypeError, struct.error) as error:
             return ReplayOutcome(impossible=str(error) or type(error).__name__)
 
-    def _settings_of(self, protocol: str) -> Settings:
-        if protocol not in self._settings:
-            self._settings[protocol] = load(settings_class(protocol))
-        return self._settings[protocol]
+    def _settings_of(self, protocol: Protocol[Any]) -> Settings:
+        if protocol.name not in self._settings:
+            self._settings[protocol.name] = load(protocol.settings)
+        return self._settings[protocol.name]

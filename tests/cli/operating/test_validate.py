@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from headrace_cli.operating.parts import NAMES, settings_class
-from headrace_cli.operating.validity import RECORD_BYTES, SOON, of_certificates, of_topic
+from headrace_cli.operating.validity import NAMES, RECORD_BYTES, SOON, of_certificates, of_topic, settings_class
 from headrace_cli.verbs.validate import validate
 from headrace_common.kafka.client import Topic
 from headrace_common.operations.settings import MIB, LimitSettings, TlsSettings, load, own_environment
