@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace_cli.ground import EXIT_FAILED
+from headrace_cli.options import CaOption
 
 app = typer.Typer()
 
@@ -19,9 +19,7 @@ def smoke(
         list[str],
         typer.Argument(metavar="PROTOCOL=HOST:PORT...", help="Receivers, for example forward=localhost:24224."),
     ],
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Speak TLS, and trust the authorities in this PEM file.")
-    ] = None,
+    ca: CaOption = "",
     seconds: Annotated[float, typer.Option(min=1, help="How long to wait for each answer, and for the events.")] = 60,
 ) -> int:
     """Send an event by each protocol and find it on the topic. HEADRACE_KAFKA__BOOTSTRAP_SERVERS says where Kafka is."""
@@ -29,6 +27,5 @@ def smoke(
     from headrace_cli.wire.smoking import parse, try_all
     from headrace_cli.wire.target import tls_context
 
-    tls = tls_context("" if ca is None else str(ca))
     kafka = environments_kafka()
-    return EXIT_FAILED if asyncio.run(try_all(kafka, parse(targets, tls), seconds)) else 0
+    return EXIT_FAILED if asyncio.run(try_all(kafka, parse(targets, tls_context(ca)), seconds)) else 0
