@@ -3,12 +3,11 @@
 Builds ``benchmarks/reference`` with `go`, which must be there. Many small clients and few large ones, saturated and at half of
 that, and two thousand clients of one event a second each.
 
-    .venv/bin/python -m benchmarks.forward_yardstick [--seconds 10] [--dry]
+    .venv/bin/python -m benchmarks.forward_yardstick [--seconds 5] [--rounds 3] [--dry]
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import subprocess
@@ -20,12 +19,10 @@ from typing import Final
 
 import psutil
 from headrace_cli.machine.ports import free_port
-from headrace_common.operations.settings import KafkaSettings
 
-from benchmarks.load import COST, Load, kafka, machine, phase, receiver, together, write
+from benchmarks.load import COST, TOPIC, Load, kafka, machine, options, phase, receiver, running, together, write
 
 REFERENCE: Final = Path(__file__).parent / "reference"
-ROUNDS: Final = 3
 SHAPES: Final = ((256, 1, 24), (64, 20, 24), (16, 500, 24), (1, 500, 24), (16, 500, 270))
 """Connections, the events of each frame, and the words of each event."""
 STEADY: Final = 2000
@@ -40,24 +37,13 @@ def reference(folder: Path, bootstrap: str) -> Iterator[tuple[psutil.Process, in
         raise SystemExit("go is not there: the yardstick is a program in Go")
     program, port = folder / "reference", free_port()
     subprocess.run(["go", "build", "-o", program, "."], cwd=REFERENCE, check=True)
-    arguments = [str(program), f"127.0.0.1:{port}", bootstrap, KafkaSettings().events_topic]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        if process.stdout.readline() != b"ready\n":
-            raise SystemExit("the reference receiver did not start")
-        yield psutil.Process(process.pid), port
-    finally:
-        process.terminate()
-        process.wait(30)
+    with running([str(program), f"127.0.0.1:{port}", bootstrap, TOPIC], port, folder / "reference.log") as process:
+        yield process, port
 
 
 def main() -> None:
     """Takes turns and writes the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--dry", action="store_true", help="a trial: write no results")
-    given = parser.parse_args()
+    given = options(__doc__).parse_args()
     rows = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -74,7 +60,7 @@ def main() -> None:
 
         def measure(name: str, load: Load) -> None:
             taken: dict[str, list[dict[str, float]]] = {server: [] for server in servers}
-            for _ in range(ROUNDS):
+            for _ in range(given.rounds):
                 for server in servers:
                     taken[server].append(turn(server, load))
             rows.append(_row(name, {server: together(turns) for server, turns in taken.items()}))
@@ -88,7 +74,7 @@ def main() -> None:
         measure(f"{STEADY} x 1 | one a second", Load(STEADY, 1, given.seconds, STEADY))
     head = (
         "Forward beside the reference receiver in Go: connections x events a frame, acks=all, zstd, in turns, medians of "
-        f"{ROUNDS} rounds; {machine()}. Written by `python -m benchmarks.forward_yardstick`."
+        f"{given.rounds} rounds; {machine()}. Written by `python -m benchmarks.forward_yardstick`."
     )
     columns = (
         "| shape | load | CPU-s per million events, headrace | go | ratio | without its native core | ratio "

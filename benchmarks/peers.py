@@ -10,28 +10,16 @@ to the end by the topic's offsets: CPU is of all that Kafka holds, and what was 
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
-import statistics
-import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
 from headrace_cli.machine.ports import free_port
-from headrace_cli.wire.target import Target
 
-from benchmarks.load import Load, documents, end_offsets, kafka, machine, one_client, receiver, write
-
-TOPIC: Final = "headrace.events"
-REST: Final = 120.0
-"""Seconds after which what has not come to Kafka is called missing."""
+from benchmarks.load import COST, TOPIC, Load, kafka, machine, options, phase, receiver, running, together, write
 
 
 @dataclass(frozen=True)
@@ -85,64 +73,33 @@ PEERS: Final = {
 }
 
 
-@contextmanager
-def running(name: str, program: str, broker: str, folder: Path) -> Iterator[tuple[psutil.Process, int]]:
-    """Runs a peer on a free port; gives its process and the port."""
-    port = free_port()
-    options = PEERS[name].options(folder, broker, port)
-    with (folder / f"{name}.log").open("wb") as said:
-        process = subprocess.Popen([program, *options], stderr=said)
-    try:
-        time.sleep(3)
-        yield psutil.Process(process.pid), port
-    finally:
-        process.terminate()
-        process.wait(90)
-
-
-async def measured(load: Load, target: Target, process: psutil.Process, broker: str, unit: int) -> tuple[float, ...]:
-    """Returns CPU-seconds per million events, events a second that were answered, and how many of these are missing.
-
-    `unit`: events of a record of the topic.
-    """
-    encoded, before = documents(target.protocol, load), await end_offsets(broker, TOPIC)
-    used, waits = sum(process.cpu_times()[:2]), list[float]()
-    clients = (one_client(number, target, encoded, load, waits) for number in range(load.connections))
-    answered, until = sum(await asyncio.gather(*clients)), time.monotonic() + REST
-    while (stored := (await end_offsets(broker, TOPIC) - before) * unit) < answered and time.monotonic() < until:  # noqa: ASYNC110  (Kafka tells nobody)
-        await asyncio.sleep(0.5)
-    spent = sum(process.cpu_times()[:2]) - used
-    return spent / stored * 1e6, answered / load.seconds, max(0, answered - stored)
-
-
 def main() -> None:
     """Measures both, in turns, and writes a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("peer", choices=PEERS)
     parser.add_argument("--program", help="the peer's, if it is not on the path by its usual name")
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--dry", action="store_true", help="a trial: write no results")
     given = parser.parse_args()
-    peer, name = PEERS[given.peer], given.peer
+    peer, name, port = PEERS[given.peer], given.peer, free_port()
     rows = ["| shape | receiver | CPU-s per million events | answered/s | missing |", "|---|---|---|---|---|"]
     with (
-        tempfile.TemporaryDirectory() as folder,
-        kafka(Path(folder)) as broker,
-        receiver(peer.protocol, broker, Path(folder)) as ours,
-        running(name, given.program or peer.program, broker, Path(folder)) as theirs,
+        tempfile.TemporaryDirectory() as temporary,
+        kafka(folder := Path(temporary)) as broker,
+        receiver(peer.protocol, broker, folder) as ours,
+        running(
+            [given.program or peer.program, *peer.options(folder, broker, port)], port, folder / "peer.log"
+        ) as theirs,
     ):
         for connections, events in peer.shapes:
             load = Load(connections, events, given.seconds)
-            both = ("Headrace", ours, 1), (name, theirs, events if peer.whole else 1)
-            turns: dict[str, list[tuple[float, ...]]] = {whose: [] for whose, _, _ in both}
+            both = ("Headrace", ours, None), (name, (theirs, port), events if peer.whole else 1)
+            turns: dict[str, list[dict[str, float]]] = {whose: [] for whose, _, _ in both}
             for _ in range(given.rounds + 1):  # the first of each warms it up
-                for whose, (process, port), unit in both:
-                    target = Target(peer.protocol, "127.0.0.1", port)
-                    turns[whose].append(asyncio.run(measured(load, target, process, broker, unit)))
+                for whose, (process, at), unit in both:
+                    turns[whose].append(phase(peer.protocol, load, at, process, broker, unit))
             for whose, found in turns.items():
-                cost, rate, missing = (statistics.median(each) for each in zip(*found[1:], strict=True))
-                rows.append(f"| {connections} x {events} | {whose} | {cost:.2f} | {rate:,.0f} | {missing:,.0f} |")
+                row = together(found[1:])
+                figures = f"{row[COST]:.2f} | {row['events_per_second']:,.0f} | {row['missing']:,.0f}"
+                rows.append(f"| {connections} x {events} | {whose} | {figures} |")
     head = (
         f"{peer.protocol}, acks=all, zstd, medians of {given.rounds} rounds; {machine()}. "
         f"Written by `python -m benchmarks.peers {name}`."

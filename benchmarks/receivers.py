@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from benchmarks.load import COST, Load, kafka, machine, phase, receiver, together, write
+from benchmarks.load import COST, Load, kafka, machine, options, phase, receiver, together, write
 
 SHAPES: Final = {
     "forward": ((16, 500, 0), (256, 1, 0)),
@@ -25,12 +24,9 @@ SHAPES: Final = {
 
 def main() -> None:
     """Measures one protocol's receiver and writes its table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("protocol", choices=SHAPES)
     parser.add_argument("--native", choices=("off", "auto", "require"), default="auto", help="HEADRACE_NATIVE")
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--dry", action="store_true", help="a trial: write no results")
     given = parser.parse_args()
     rows = [
         "| shape | load | CPU-s per million events | events/s | ack p50 / p99 | resident |",

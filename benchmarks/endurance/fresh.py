@@ -13,8 +13,8 @@ import time
 from headrace_reader.fresh.union import add_unlanded
 from headrace_reader.tables import connect, rows
 
-from benchmarks.endurance.stage import Stage, stage, write
 from benchmarks.endurance.steady import PARTITIONS, TICK, Source
+from benchmarks.stage import Stage, stage, write
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
         ("time of a query p50, p99, most (s)", _spread(took)),
     ]
     title = f"{options.rate:,} events a second for {options.minutes:g} minutes, LAKE__DELAY {options.delay:g} s."
-    write("fresh", title, table, dry=options.dry, of=f"-{options.rate}-{options.delay:g}")
+    name = f"endurance-fresh-{options.rate}-{options.delay:g}"
+    write(name, title, table, by="benchmarks.endurance fresh", dry=options.dry)
     return 0
 
 

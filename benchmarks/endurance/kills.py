@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from headrace_lake.configuration.settings import LakeSettings
 
-from benchmarks.endurance.stage import Stage, say, stage, write
 from benchmarks.endurance.traffic import Traffic, fill
 from benchmarks.endurance.verify import compare
+from benchmarks.stage import Stage, say, stage, write
 from tests.contract.processes import below, command, kill
 from tests.lake.lander import Lander
 
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         ("rows that are wrong, missing or double", 0),
     ]
     title = f"{len(done)} kills at random over {events:,} events, {PARTITIONS // 2} of {PARTITIONS} partitions hours behind."
-    write("kills", title, rows, dry=options.dry)
+    write("endurance-kills", title, rows, by="benchmarks.endurance kills", dry=options.dry)
     return 0
 
 

@@ -15,18 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
 import psutil
-from aiokafka import AIOKafkaProducer
-from deltalake import DeltaTable
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.record.contract import HEADERS
-from headrace_common.record.event import deterministic_id, rfc3339_ms
+from headrace_common.record.event import deterministic_id
 from headrace_lake.configuration.settings import LakeSettings
 from headrace_reader.proof import exactly_once
+from headrace_reader.tables import connect
 
-from benchmarks.endurance.stage import say, stage, write
+from benchmarks.records import Sent, headers, producing, send
+from benchmarks.stage import say, stage, write
 from tests.contract.processes import below
 from tests.lake.lander import Lander
 
@@ -67,36 +65,22 @@ class Source:
         self._thread.join()
 
     async def _run(self) -> None:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._kafka.bootstrap_servers, enable_idempotence=True, acks="all",
-            compression_type="zstd", max_batch_size=1 << 20,
-        )  # fmt: skip
-        await producer.start()
-        loop = asyncio.get_running_loop()
+        loop, events = asyncio.get_running_loop(), round(self._rate * TICK)
         began, turn = loop.time(), 0
-        try:
+        async with producing(self._kafka) as producer:
             while not self._stop.is_set():
-                await self._send(producer, turn % PARTITIONS, round(self._rate * TICK))
+                self.ticks.append(time.time())
+                now = int(self.ticks[-1] * 1000)
+                made = [self._event(turn, index, now) for index in range(events)]
+                await send(producer, self._kafka.events_topic, turn % PARTITIONS, made)
+                self.sent += events
                 turn += 1
                 await asyncio.sleep(max(0.0, began + turn * TICK - loop.time()))
-        finally:
-            await producer.stop()
 
-    async def _send(self, producer: AIOKafkaProducer, partition: int, events: int) -> None:
-        batch = producer.create_batch()
-        self.ticks.append(time.time())
-        now = int(self.ticks[-1] * 1000)
-        for index in range(events):
-            number = self.sent + index
-            values = (
-                b"1.0", deterministic_id("forward", b"%d" % number), b"/forward/host-%d" % (number % 50),
-                b"headrace.forward.event", b"app.web", rfc3339_ms(now), b"application/json", b'{"index":%d}' % index,
-            )  # fmt: skip
-            value = b'{"number":%d,"text":"%s","status":200}' % (number, b"all the king's horses " * (8 + number % 5))
-            batch.append(key=None, value=value, timestamp=now, headers=list(zip(HEADERS, values, strict=True)))
-        batch.close()
-        await (await producer.send_batch(batch, self._kafka.events_topic, partition=partition))
-        self.sent += events
+    def _event(self, turn: int, index: int, now_ms: int) -> Sent:
+        number = self.sent + index
+        value = b'{"number":%d,"text":"%s","status":200}' % (number, b"all the king's horses " * (8 + number % 5))
+        return Sent(now_ms, value, headers(deterministic_id("forward", b"%d" % number), turn, index, now_ms))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -134,7 +118,8 @@ def run(options: argparse.Namespace) -> int:
         f"{options.rate:,} events a second for {options.minutes:g} minutes, LAKE__TRIGGER {options.trigger:g} s,"
         f" LAKE__DELAY {options.delay:g} s."
     )
-    write("steady", title, rows, dry=options.dry, of=f"-{options.rate}-{options.delay:g}")
+    name = f"endurance-steady-{options.rate}-{options.delay:g}"
+    write(name, title, rows, by="benchmarks.endurance steady", dry=options.dry)
     return 0
 
 
@@ -188,10 +173,7 @@ def _use(job: Lander) -> tuple[float, float]:
 
 def _freshness(lake: Path, commits: Sequence[tuple[int, int, float]], warm: float) -> list[float]:
     """p50, p95, p99 and maximum in seconds, of the events that came after `warm` seconds."""
-    with duckdb.connect(":memory:") as connection:
-        for table in ("events", "batches"):
-            listed = ", ".join(f"'{name}'" for name in DeltaTable(str(lake / table)).file_uris())
-            connection.execute(f"create view {table} as select * from read_parquet([{listed}])")
+    with connect(lake) as connection:
         values = ", ".join(f"({batch}, {moment})" for batch, _, moment in commits)
         row: Any = connection.execute(
             f"""

@@ -24,8 +24,10 @@ from typing import IO, Final
 
 from aiokafka import AIOKafkaProducer
 from headrace_common.operations.settings import KafkaSettings
-from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS
-from headrace_common.record.event import deterministic_id, rfc3339_ms, unique_id
+from headrace_common.record.contract import QUARANTINE_HEADERS
+from headrace_common.record.event import deterministic_id, unique_id
+
+from benchmarks.records import Sent, headers, producing, send
 
 BLOCK: Final = 500
 BEHIND: Final = 3 * 3600.0
@@ -90,23 +92,7 @@ class Traffic:
         return "first", deterministic_id("forward", b"%d" % number, value), value
 
 
-_WORDS: Final = [
-    "all",
-    "the",
-    "king's",
-    "horses",
-    "and",
-    "all",
-    "the",
-    "king's",
-    "men",
-    "could",
-    "not",
-    "put",
-    "it",
-    "together",
-    "again",
-]
+_WORDS: Final = ("all", "the", "king's", "horses", "and", "men", "could", "not", "put", "it", "together", "again")
 _TEXTS: Final = [" ".join(random.Random(seed).choices(_WORDS, k=20)) for seed in range(500)]
 
 
@@ -115,13 +101,8 @@ async def fill(kafka: KafkaSettings, traffic: Traffic, sent: Path, rejects: int)
 
     Returns how many records of each kind it sent. Each request holds the records of one block.
     """
-    producer = AIOKafkaProducer(
-        bootstrap_servers=kafka.bootstrap_servers, enable_idempotence=True, acks="all", compression_type="zstd",
-        max_batch_size=1 << 20,
-    )  # fmt: skip
     counts: dict[str, int] = {}
-    await producer.start()
-    try:
+    async with producing(kafka) as producer:
         with sent.open("w") as lines:
             for partition, records in traffic.blocks():
                 await _send(producer, kafka.events_topic, partition, records, lines)
@@ -129,27 +110,20 @@ async def fill(kafka: KafkaSettings, traffic: Traffic, sent: Path, rejects: int)
                     counts[record.kind] = counts.get(record.kind, 0) + 1
         for number in range(rejects):
             values = (b"bad_json", b"x", b"forward", b"/forward/h", b"-", b"u." + b"0" * 32, b"1/1", b"00", b"{}")
-            headers = list(zip(QUARANTINE_HEADERS, values, strict=True))
-            await producer.send(kafka.quarantine_topic, b"%d \xff" % number, partition=number % 3, headers=headers)
+            about = list(zip(QUARANTINE_HEADERS, values, strict=True))
+            await producer.send(kafka.quarantine_topic, b"%d \xff" % number, partition=number % 3, headers=about)
         await producer.flush()
-    finally:
-        await producer.stop()
     return {**counts, "reject": rejects}
 
 
 async def _send(producer: AIOKafkaProducer, topic: str, partition: int, records: list[Record], lines: IO[str]) -> None:
-    batch = producer.create_batch()
+    made = []
     for index, record in enumerate(records):
-        values = (
-            b"1.0", record.event_id, b"/forward/host-%d" % (index % 50), b"headrace.forward.event", b"app.web",
-            rfc3339_ms(record.time_ms), b"application/json", b'{"index":%d}' % index,
-        )  # fmt: skip
-        headers = list(zip(HEADERS, values, strict=True))
+        about = headers(record.event_id, index, index, record.time_ms)
         if record.kind == "bad":
-            del headers[1]
-        batch.append(key=None, value=record.value, timestamp=record.time_ms, headers=headers)
-    batch.close()
-    first = (await (await producer.send_batch(batch, topic, partition=partition))).offset
+            del about[1]
+        made.append(Sent(record.time_ms, record.value, about))
+    first = await send(producer, topic, partition, made)
     for offset, record in enumerate(records, first):
         digest = hashlib.md5(record.value, usedforsecurity=False).hexdigest()
         lines.write(f"{partition},{offset},{record.event_id.decode()},{digest},{record.kind}\n")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import duckdb
-from deltalake import DeltaTable
 from headrace_reader.proof import exactly_once
+from headrace_reader.tables import connect
+from pyarrow import csv
 
 _CHECKS: Final = {
     "rows of events that nobody sent there": """
@@ -33,17 +33,9 @@ def compare(lake: Path, sent: Path, *, collapse: bool) -> list[str]:
     Includes the named proof, which looks only at the lake.
     """
     wrong = [f"{row['check']}: {row['detail']}" for row in exactly_once(lake) if not row["ok"]]
-    with duckdb.connect(":memory:") as connection:
-        connection.execute(
-            f"create table sent as select * from read_csv('{sent}', header = false, columns = "
-            "{'partition': 'int', 'offset': 'bigint', 'event_id': 'varchar', 'digest': 'varchar', 'kind': 'varchar'})"
-        )
-        for table in ("events", "quarantine", "duplicates"):
-            delta = DeltaTable(str(lake / table))
-            listed = ", ".join(f"'{name}'" for name in delta.file_uris())
-            columns = ", ".join(f'null as "{field.name}"' for field in delta.schema().fields)
-            rows = f"from read_parquet([{listed}], union_by_name = true)" if listed else f"select {columns} where false"
-            connection.execute(f"create view {table} as {rows}")
+    columns = csv.ReadOptions(column_names=["partition", "offset", "event_id", "digest", "kind"])
+    with connect(lake) as connection:
+        connection.register("sent", csv.read_csv(sent, columns))
         kinds = "'resend'" if collapse else "''"
         for what, sql in _CHECKS.items():
             row = connection.execute(f"select count(*) from ({sql.replace('{collapsed}', kinds)})").fetchone()

@@ -1,9 +1,10 @@
-"""Provides what every command uses: a broker with topics, and the job as a separate process."""
+"""Provides what every measure of landing uses: a broker with topics, the job as a separate process, and the table of results."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -13,14 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark
+from headrace_cli.machine.jars import listed
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 from headrace_common.topics import ensure
 
-from benchmarks.landings.stage import machine
+from benchmarks import load
 from tests.contract.embedded import EmbeddedKafka
 from tests.lake.lander import Lander
 
-RESULTS: Final = Path(__file__).parent.parent / "results"
 _PROPERTIES: Final = {
     "log.segment.bytes": str(256 << 20)
 }  # many small segments would measure the broker instead of the job
@@ -68,7 +70,7 @@ class Stage:
 @contextmanager
 def stage(partitions: int) -> Iterator[Stage]:
     """A stage; removed afterwards, with its broker and jobs."""
-    with tempfile.TemporaryDirectory(prefix="headrace-endurance-") as name:
+    with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as name:
         folder = Path(name)
         broker = EmbeddedKafka(folder / "kafka", properties=_PROPERTIES, heap="384m")
         broker.start()
@@ -82,17 +84,17 @@ def stage(partitions: int) -> Iterator[Stage]:
             broker.stop()
 
 
-def write(name: str, title: str, rows: list[tuple[str, object]], *, dry: bool, of: str = "") -> None:
-    """Prints the table, and writes it as ``endurance-<name><of>.md`` unless it is a trial."""
-    where = machine()
+def write(name: str, title: str, rows: list[tuple[str, object]], *, by: str, dry: bool) -> None:
+    """Prints the table, and writes it as ``<name>.md`` unless it is a trial. `by`: the module and arguments that made it."""
+    delta = next(jar.version for jar in listed("spark") if jar.artifact.startswith("delta-spark"))
+    info = Path("/proc/cpuinfo")
+    models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
     head = (
-        f"{title} PySpark {where['pyspark']}, Delta {where['delta']}, {where['cpus']} CPUs ({where['cpu']}). "
-        f"Written by `python -m benchmarks.endurance {name}`.\n\n"
+        f"{title} PySpark {pyspark.__version__}, Delta {delta}, {os.cpu_count()} CPUs "
+        f"({models[0] if models else platform.processor()}). Written by `python -m {by}`.\n\n"
     )
     table = "\n".join(["| what | figure |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)])
-    print(head + table)
-    if not dry:
-        (RESULTS / f"endurance-{name}{of}.md").write_text(head + table + "\n")
+    load.write(name, head + table, dry=dry)
 
 
 def say(text: str) -> None:
