@@ -15,7 +15,7 @@ from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.events import CourierFrame
 from headrace_courier.session import CourierSession
 from headrace_courier.settings import CourierLimits
-from headrace_courier.wire import HEADER, MessageKind, entry
+from headrace_courier.wire import HEADER, STREAMING, MessageKind, entry
 
 from tests import driving
 from tests.driving import PEER, feed_all, parts_of, the_same_every_way, with_constants
@@ -23,6 +23,11 @@ from tests.native import compared
 
 NONCE = bytes(range(16))
 HELO = HEADER.pack(b"HELO", 0)
+
+
+def evnt(nonce: bytes, events: Iterable[bytes]) -> bytes:
+    """A payload as present clients send it, after a server's VERS has allowed it."""
+    return HEADER.pack(b"EVNT", STREAMING) + nonce + zlib.compress(b"".join(map(entry, events)), 3)
 
 
 def session(peer: Peer = PEER, ignored: list[MessageKind] | None = None, **limits: Any) -> CourierSession:

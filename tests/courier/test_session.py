@@ -8,13 +8,14 @@ import pytest
 from headrace_common.session.client import Remark
 from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.session import TICK
-from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, evnt, identity, jdat
+from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, identity, jdat
 
 from tests.courier.driving import (
     HELO,
     NONCE,
     drive,
     every_way,
+    evnt,
     numbered,
     session,
 )

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.inflate import zstd
 from headrace_common.session.interface import ByteSession, Frame, Message, MessageSession
-from headrace_courier.wire import PING, evnt, jdat
+from headrace_courier.wire import PING, jdat
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
 from headrace_segment.session.conversation import SegmentSession
 from headrace_segment.wire.codes import Kind
@@ -160,7 +160,7 @@ GROWING: Final = [
     *_rows("forward, packed", forward.session, lambda record: [pack(["t", b"\x92\1" + record, {"chunk": "c"}])], PACKED),
     *_streams(
         "courier", courier.session,
-        events=lambda n: jdat(courier.NONCE, [b"{}"] * n), empty=lambda n: evnt(courier.NONCE, [b""] * n),
+        events=lambda n: jdat(courier.NONCE, [b"{}"] * n), empty=lambda n: courier.evnt(courier.NONCE, [b""] * n),
         payloads=lambda n: jdat(courier.NONCE, [b"{}"]) * n, pings=lambda n: PING * n,
         flushes=lambda n: courier.HELO + b"JDAT" + (16 + len(_flushed(n))).to_bytes(4, "big") + bytes(16) + _flushed(n),
     ),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from headrace_common.record.event import Reject
 from headrace_common.record.json_object import finish
-from headrace_courier.wire import evnt, jdat
+from headrace_courier.wire import jdat
 from headrace_logjam.devices.consumer import SubscriptionMaker
 from headrace_logjam.settings import LogjamLimits
 from headrace_logjam.wire import read_published
@@ -44,7 +44,7 @@ def of_lumberjack(case: dict[str, Any]) -> Ways:
 
 
 def of_courier(case: dict[str, Any]) -> Ways:
-    for make in (jdat, evnt):
+    for make in (jdat, courier.evnt):
         yield courier.every_way(make(of_bytes(case["nonce"]), [*map(of_bytes, case["events"])])).flat
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.interface import ByteSession
-from headrace_courier.wire import evnt, jdat
+from headrace_courier.wire import jdat
 from headrace_lumberjack.wire import json_frame, window
 
 from tests.courier import driving as courier
-from tests.courier.driving import NONCE, content, numbered, payload
+from tests.courier.driving import NONCE, content, evnt, numbered, payload
 from tests.driving import NOW_MS, feed
 from tests.lumberjack import driving as lumberjack
 

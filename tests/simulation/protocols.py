@@ -23,14 +23,15 @@ import headrace_lumberjack.protocol as lumberjack
 import headrace_otlp.protocol as otlp
 import headrace_segment.protocol as segment
 import headrace_syslog.protocol as syslog
+import msgpack
 import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.protocol import Protocol, installed
-from headrace_common.session.client import Answer, Client, Remark
+from headrace_common.session.client import STREAM, Answer, Client, Remark
 from headrace_courier.client import CourierClient
 from headrace_courier.wire import jdat
 from headrace_forward.client import ForwardClient
-from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient, unasking
+from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient
 from headrace_logjam.wire import PING, PONG, UNTOLD, joined, split
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
@@ -102,7 +103,7 @@ class Unasking(ForwardClient):
     """Its messages have no chunk."""
 
     def payload(self, documents: Sequence[bytes]) -> bytes:
-        return self.unasking(documents)
+        return bytes(msgpack.packb([STREAM, b"".join(documents)]))
 
 
 class Hashing(ForwardClient):
@@ -151,8 +152,8 @@ class Producing(LogjamClient):
     def payload(self, documents: Sequence[bytes]) -> bytes:
         """Messages as they are on the wire."""
         data = super().payload(documents)
-        parts, size = split(data if self._asks else unasking(data)), MESSAGE_FRAMES - (not self._asks)
-        messages = [parts[at : at + size] for at in range(0, len(parts), size)]
+        parts = split(data)
+        messages = [parts[at + (not self._asks) : at + MESSAGE_FRAMES] for at in range(0, len(parts), MESSAGE_FRAMES)]
         return b"".join(wired(each if self._told else each[:-1]) for each in messages)
 
     def messages(self, data: bytes) -> list[list[bytes]]:

@@ -259,8 +259,3 @@ def jdat_of(nonce: bytes, content: bytes, *, level: int = 3) -> bytes:
     """Makes one of events that have their lengths in front."""
     body = nonce + zlib.compress(content, level)
     return HEADER.pack(b"JDAT", len(body)) + body
-
-
-def evnt(nonce: bytes, events: Iterable[bytes]) -> bytes:
-    """Makes a payload as present clients send it, after a server's VERS has allowed it."""
-    return HEADER.pack(b"EVNT", STREAMING) + nonce + zlib.compress(b"".join(map(entry, events)), 3)

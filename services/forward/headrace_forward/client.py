@@ -61,10 +61,6 @@ class ForwardClient(KeyedClient):
         self._keyed(chunk, size)
         return _packed({"size": size, "chunk": chunk, **more})
 
-    def unasking(self, documents: Sequence[bytes]) -> bytes:
-        """Makes a message that asks for no acknowledgement; it has no number."""
-        return _packed([STREAM, b"".join(documents)])
-
     @override
     def again(self) -> bytes:
         self._unpacker = msgpack.Unpacker(unicode_errors="surrogateescape")

@@ -95,9 +95,3 @@ class LogjamClient(OrderedClient):
             self._under_way.popleft()
             self._heard = 0
         return [answer]
-
-
-def unasking(data: bytes) -> bytes:
-    """Returns messages without the empty frame in front, which asks for an answer."""
-    frames = split(data)
-    return joined([frame for at, frame in enumerate(frames) if at % MESSAGE_FRAMES])
