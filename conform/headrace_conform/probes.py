@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 from typing import Final
 
-from headrace_cli.console import format_size
+from headrace_cli.console import duration, format_size
 from headrace_cli.wire.target import ASKED
 from headrace_common.session.client import Answer
 from headrace_lumberjack.client import LumberjackClient
@@ -17,11 +17,6 @@ from headrace_conform.bench import EVERY, Bench, Finding, Line, Probe, Verdict, 
 IN_FLIGHT: Final = 8
 STEP: Final = 4
 FIRST: Final = 64 << 10
-
-
-def milliseconds(seconds: float) -> str:
-    """A short time for people."""
-    return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 async def acknowledges(bench: Bench) -> Finding:
@@ -35,7 +30,7 @@ async def acknowledges(bench: Bench) -> Finding:
             if not await line.acknowledged(frame, bench.wait):
                 return Finding(Verdict.BROKEN, f"{outcome(line, frame)} within {bench.wait:g} s")
             times.append((line.whole(frame) or 0.0) - begun)
-        return Finding(Verdict.KEPT, f"acknowledges after {' and '.join(map(milliseconds, times))}")
+        return Finding(Verdict.KEPT, f"acknowledges after {' and '.join(map(duration, times))}")
 
 
 async def in_flight(bench: Bench) -> Finding:
@@ -141,14 +136,14 @@ async def _held(bench: Bench, line: Line, any_word: str = "") -> Finding:
     for at, answer in heard:
         if answer.count:
             part = "" if answer.whole else f"{answer.count} of {answer.size} events "
-            when = f"after {milliseconds(at)}, while the storage stands still"
+            when = f"after {duration(at)}, while the storage stands still"
             return Finding(Verdict.BROKEN, f"acknowledges {part}before it stores: {when}")
     if any_word and (heard or fault):
         return Finding(Verdict.BROKEN, f"speaks while the storage stands still: {any_word}")
     if line.over:
         return Finding(Verdict.NOTED, f"{outcome(line, 1)} while the storage stands still")
     if await line.acknowledged(1, bench.wait):
-        after = milliseconds(max((line.whole(1) or released) - released, 0))
+        after = duration(max((line.whole(1) or released) - released, 0))
         return Finding(Verdict.KEPT, f"waits{_kept_alive(heard)}, and acknowledges {after} after it goes on")
     return Finding(Verdict.BROKEN, f"waits{_kept_alive(heard)}, and then {outcome(line, 1)} for {bench.wait:g} s")
 
