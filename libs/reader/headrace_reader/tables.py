@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import duckdb
 from deltalake import DeltaTable
@@ -31,20 +31,8 @@ from headrace_lake.tables.properties import (
 from headrace_reader.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 
 TABLES: Final = ("batches", "events", "quarantine", "duplicates", "gaps", "erasures")
-_TYPES: Final = {
-    "string": "VARCHAR",
-    "long": "BIGINT",
-    "integer": "INTEGER",
-    "short": "SMALLINT",
-    "byte": "TINYINT",
-    "double": "DOUBLE",
-    "float": "FLOAT",
-    "boolean": "BOOLEAN",
-    "binary": "BLOB",
-    "date": "DATE",
-    "timestamp": "TIMESTAMPTZ",
-    "timestamp_ntz": "TIMESTAMP",
-}
+_TYPES: Final = {"byte": "TINYINT", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}
+"""Delta's types that DuckDB calls otherwise."""
 
 _EMPTY: Final = {
     "gaps": """reason varchar, topic varchar, topic_id varchar, "partition" bigint, "from" bigint, "to" bigint, "rows" bigint,
@@ -72,7 +60,6 @@ _RECORDS: Final = """
 """Our own view, which says where the record of a place is."""
 
 Row = dict[str, Any]
-T = TypeVar("T")
 
 
 def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
@@ -213,8 +200,7 @@ def _note_transactions(connection: duckdb.DuckDBPyConnection, name: str, table: 
 def _type(kind: Any) -> str:
     if hasattr(kind, "element_type"):
         return f"{_type(kind.element_type)}[]"
-    name = str(getattr(kind, "type", ""))
-    return name.upper() if name.startswith("decimal") else _TYPES.get(name, "VARCHAR")
+    return str(_TYPES.get(kind.type, kind.type))
 
 
 def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
