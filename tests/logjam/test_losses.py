@@ -46,6 +46,10 @@ def said(*numbers: tuple[int, int], by: str = "a") -> list[Row]:
         (said((5, 0), (6, 1), (1, 10), (2, 11)) + said((6, 2), (1, 14), (2, 15), (3, 16), by="b"), []),
         (said((5, 0), (6, 1), (1, 14), (2, 15)) + said((6, 2), (1, 10), (3, 11), (5, 17), by="b"), [(4, 5)]),
         (said((5, 0), (1, 10), (1, 20), (3, 21)) + said((5, 1), (1, 11), (2, 12), (1, 21), (2, 22), by="b"), []),
+        # A restart that only the other heard, 5 s before; numbers that it stored before this one began, and others since.
+        (said((5, 0), (1, 20), (2, 21)) + said((5, 2), (1, 25), (4, 26), by="b"), [(2, 4)]),
+        (said((5, 0), (8, 9), (9, 28)) + said((2, 30), (3, 31), by="b"), [(1, 2), (6, 8)]),
+        (said((5, 0), (9, 28)) + said((5, 30), (6, 31), by="b"), [(1, 5), (6, 9)]),
     ],
 )
 def test_what_is_said_to_be_lost_was_lost(rows: list[Row], lost: list[tuple[int, int]]) -> None:
