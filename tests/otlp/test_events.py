@@ -135,11 +135,12 @@ def test_a_source_is_certified_or_named_or_an_address(peer: Peer, host: str, sou
 def test_what_is_sent_again_has_the_ids_it_had() -> None:
     content = body(record(), record(), record("b"))
     plain, packed = request(content, PROTOBUF), request(gzip.compress(content), PROTOBUF, "gzip")
-    first, second = drive([plain, packed], peer=Peer("192.0.2.8", 1, "192.0.2.8")).parts
+    (first,), (second,) = drive([plain]).parts, drive([packed], peer=Peer("192.0.2.8", 1, "192.0.2.8")).parts
     assert [part.id for part in first] == [part.id for part in second]
     assert len({part.id for part in first}) == 3
+    certified = drive([plain], peer=Peer("192.0.2.7", 1, "shop", certified=True)).flat
     other = drive([sent(record(), record(), record("c"))]).flat
-    assert not {part.id for part in first} & {part.id for part in other}
+    assert not {part.id for part in first} & {part.id for part in (*certified, *other)}
 
 
 @pytest.mark.parametrize(
@@ -170,9 +171,10 @@ def test_one_record_that_is_not_understood_concerns_no_other() -> None:
 
 
 def test_a_frame_that_is_built_again_counts_its_rejects_once() -> None:
-    driven = session()
-    feed(driven, sent(record("b")[:-1]))
+    driven, broken = session(), record("b")[:-1]
+    feed(driven, sent(broken))
     (frame,) = driven.frames()
+    assert frame.size > len(body(broken))
     assert len(list(frame.parts())) == len(list(frame.parts())) == 1
     driven.stored(frame.ticket, 1, True)
     assert [answer.rejected for answer in answers(driven.outgoing())] == [1]
