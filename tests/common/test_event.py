@@ -14,12 +14,7 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 from headrace_common.kafka.record_batch import BatchBuilder, builder_of
 from headrace_common.publishing.batch import Batch, republished
-from headrace_common.record.contract import (
-    EVENT_RULES,
-    HEADERS,
-    QUARANTINE_HEADERS,
-    QUARANTINE_RULES,
-)
+from headrace_common.record.contract import EVENT_RULES, HEADERS, QUARANTINE_HEADERS, QUARANTINE_RULES
 from headrace_common.record.encoding import decode, encode, field
 from headrace_common.record.event import (
     FIRST_SECOND,

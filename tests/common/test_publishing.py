@@ -33,15 +33,7 @@ from headrace_common.session.interface import Ticket
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.common.kafkaless import (
-    ENVELOPE,
-    FakeFrame,
-    Heard,
-    Kafka,
-    Made,
-    Stage,
-    event,
-)
+from tests.common.kafkaless import ENVELOPE, FakeFrame, Heard, Kafka, Made, Stage, event
 from tests.common.slowly import SlowLoop, slow_loop, slowly
 from tests.contract.waiting import until
 from tests.native import CORES, using

@@ -10,15 +10,7 @@ from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.session import TICK
 from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, identity, jdat
 
-from tests.courier.driving import (
-    HELO,
-    NONCE,
-    drive,
-    every_way,
-    evnt,
-    numbered,
-    session,
-)
+from tests.courier.driving import HELO, NONCE, drive, every_way, evnt, numbered, session
 from tests.driving import feed
 
 OTHER = bytes(reversed(NONCE))

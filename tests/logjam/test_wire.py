@@ -11,15 +11,7 @@ import snappy
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record.json_object import finish
 from headrace_logjam.client import LogjamClient
-from headrace_logjam.wire import (
-    METHODS,
-    Meta,
-    compress,
-    encode_meta,
-    inflate,
-    read_request,
-    read_unanswered,
-)
+from headrace_logjam.wire import METHODS, Meta, compress, encode_meta, inflate, read_request, read_unanswered
 
 MOST = 1000
 

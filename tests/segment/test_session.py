@@ -9,12 +9,7 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_segment import questions as ask
 from headrace_segment.session.conversation import READS
 from headrace_segment.store import records
-from headrace_segment.wire.original import (
-    AppendSetup,
-    DataAppended,
-    SegmentIsTruncated,
-    SegmentRead,
-)
+from headrace_segment.wire.original import AppendSetup, DataAppended, SegmentIsTruncated, SegmentRead
 
 from tests.driving import one_by_one
 from tests.segment.instant import Driven, Hears, Slow, drive

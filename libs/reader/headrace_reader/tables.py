@@ -21,12 +21,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from headrace_common.operations.errors import CommandError
 from headrace_lake.configuration.places import unreadable
-from headrace_lake.tables.properties import (
-    APP_ID,
-    ERASED_APP,
-    RETAINED_APP,
-    strange_features,
-)
+from headrace_lake.tables.properties import APP_ID, ERASED_APP, RETAINED_APP, strange_features
 
 from headrace_reader.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 

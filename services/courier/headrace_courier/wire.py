@@ -15,14 +15,7 @@ from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
-from headrace_common.session.inflate import (
-    INPUT_WORK,
-    LAST_WINDOW,
-    ZLIB_WBITS,
-    Gauge,
-    IsalError,
-    inflate_zlib,
-)
+from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, ZLIB_WBITS, Gauge, IsalError, inflate_zlib
 from headrace_common.session.parser import Cost, Parser, Steps, UpTo
 from isal import isal_zlib
 from typing_extensions import override

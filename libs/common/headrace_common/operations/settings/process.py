@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from pydantic import ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings.kafka import KafkaSettings, TopicSettings
@@ -23,12 +19,7 @@ from headrace_common.operations.settings.serving import (
     OpsSettings,
     TlsSettings,
 )
-from headrace_common.operations.variables import (
-    PREFIX,
-    Environment,
-    explain,
-    variable,
-)
+from headrace_common.operations.variables import PREFIX, Environment, explain, variable
 
 
 class Settings(BaseSettings):
