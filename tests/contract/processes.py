@@ -1,14 +1,11 @@
-"""Processes and files of others, which may go at any moment: between being listed and being looked at, too. How many this one
-may open.
-"""
+"""Processes and files of others, which may go at any moment: between being listed and being looked at, too."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import psutil
 
@@ -44,14 +41,3 @@ def kill(pid: int) -> None:
     """SIGKILL, unless it has gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def file_limit(files: int) -> Iterator[None]:
-    """Lets this process open so many meanwhile. Raises `ValueError` where the machine does not."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, files), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

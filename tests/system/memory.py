@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
 
 
 class Memory:
@@ -13,12 +12,6 @@ class Memory:
         self._folder = Path(f"/proc/{pid}")
         (self._folder / "clear_refs").write_text("5")  # proc(5): the peak is what is held now
         self.before = self.most
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     @property
     def most(self) -> int:
