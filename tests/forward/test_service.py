@@ -1,7 +1,8 @@
-"""The service itself, over sockets: every edge input, the other ways in, and who may come."""
+"""The service itself, over sockets: the other ways in, and who may come."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import uuid
@@ -13,20 +14,41 @@ from headrace_common.listening.proxy import SIGNATURE_V2
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
+from tests.contract.dialect import ContractClient, values
+from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
-from tests.forward.speaking import good, send, speaking
 
 pytestmark = pytest.mark.kafka
 
-
-async def sources(store: KafkaSettings, mark: str) -> list[str]:
-    return [record["ce_source"] for record in await events(store, mark)]
+FORWARD = ForwardDialect()
 
 
-async def test_heartbeats_by_udp_and_by_empty_connections(start: Receivers) -> None:
+async def source(store: KafkaSettings, address: tuple[str, int], head: bytes = b"") -> str:
+    """Whose an event is, that is acknowledged. `head`: what comes before it, in one segment: not a byte too many may be taken."""
+    frame = values(1)
+    async with await ContractClient.connect(FORWARD, address) as client:
+        await client.receives(await client.send_frame(head + client.conversation.frame(frame)))
+    (record,) = await events(store, frame[0]["mark"])
+    return record["ce_source"]
+
+
+async def closes_on(address: tuple[str, int], data: bytes) -> None:
+    """Waits until the service has closed a connection on which this has come, without a word."""
+    async with await ContractClient.connect(FORWARD, address) as client:
+        await client.write(data)
+        await client.sees_end()
+        assert not client.acknowledged
+
+
+async def comes_and_goes(address: tuple[str, int]) -> None:
+    _, writer = await asyncio.open_connection(*address)
+    writer.close()
+
+
+async def test_heartbeats_by_udp_and_by_empty_connections(start: Receivers, store: KafkaSettings) -> None:
     receiver, keyed = await start(log={"level": "info"}), await start(forward={"shared_key": "k"})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.settimeout(PATIENCE)
@@ -34,15 +56,14 @@ async def test_heartbeats_by_udp_and_by_empty_connections(start: Receivers) -> N
             for each in (receiver, keyed):
                 probe.sendto(data, each.address)
                 assert probe.recvfrom(64) == (b"\0", each.address)
-    with speaking(keyed.address) as client:  # only its heartbeats need no key
-        client.send(good("x"))
-        assert [client.said()[0] for _ in range(2)] == ["HELO", "PONG"]
-        client.ends()
+    reader, writer = await asyncio.open_connection(*keyed.address)
+    writer.write(FORWARD.conversation().frame(values(1)))  # only its heartbeats need no key
+    await asyncio.wait_for(reader.readuntil(b"PONG\xc2"), PATIENCE)
+    writer.close()
     for _ in range(20):
-        with speaking(receiver.address):
-            pass
+        await comes_and_goes(receiver.address)
     await until(lambda: receiver.metric("connections_opened_total"), "they were seen")
-    send(receiver.address, "x")
+    await source(store, receiver.address)
     assert [line["event"] for line in receiver.told()] == ["kafka answers", "ready"]
     quiet = await start(forward={"heartbeat": False})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -55,17 +76,8 @@ async def test_heartbeats_by_udp_and_by_empty_connections(start: Receivers) -> N
 
 async def test_ipv6(start: Receivers, store: KafkaSettings) -> None:
     receiver = await start(listen={"host": "::"})
-    for address, source in (("::1", "/forward/%3A%3A1"), ("127.0.0.1", "/forward/127.0.0.1")):
-        mark = uuid.uuid4().hex
-        send((address, receiver.port), mark)
-        assert await sources(store, mark) == [source]
-
-
-async def arrive(store: KafkaSettings, mark: str, count: int) -> None:
-    async def stored() -> bool:
-        return len(await sources(store, mark)) == count
-
-    await until(stored, f"{count} are stored")
+    for address, name in (("::1", "/forward/%3A%3A1"), ("127.0.0.1", "/forward/127.0.0.1")):
+        assert await source(store, (address, receiver.port)) == name
 
 
 def v2(source: str, port: int) -> bytes:
@@ -82,31 +94,19 @@ PROXIED = {
 
 async def test_the_proxy_protocol_from_those_who_are_trusted(start: Receivers, store: KafkaSettings) -> None:
     receiver = await start(listen={"trusted_proxies": "127.0.0.0/8"})
-    for name, (head, source) in PROXIED.items():
-        mark = uuid.uuid4().hex
-        with speaking(receiver.address) as client:
-            client.send(head + good(mark))  # in one segment: not a byte too many may be taken
-            client.acknowledges("good")
-        assert await sources(store, mark) == [f"/forward/{source}"], name
-    with speaking(receiver.address) as client:  # no header
-        client.send(good("x"))
-        client.ends()
+    for name, (head, client) in PROXIED.items():
+        assert await source(store, receiver.address, head) == f"/forward/{client}", name
+    await closes_on(receiver.address, FORWARD.conversation().frame(values(1)))  # no header
     await until(lambda: receiver.lines("proxy header refused"), "it is told of")
-    with speaking(receiver.address):  # a balancer's health check
-        pass
+    await comes_and_goes(receiver.address)  # a balancer's health check
     hasty = await start(listen={"trusted_proxies": "127.0.0.0/8"}, limits={"handshake_time": 1})
-    with speaking(hasty.address) as client:  # half a header
-        client.send(b"PROXY TCP4 203")
-        client.ends()
+    await closes_on(hasty.address, b"PROXY TCP4 203")  # half a header
     await until(lambda: hasty.lines("handshake took too long"), "its time is up")
     assert await hasty.metric("limit_hits_total", limit="LIMITS__HANDSHAKE_TIME") == 1
     assert await receiver.metric("limit_hits_total", limit="LIMITS__HANDSHAKE_TIME") == 0
-    far, mark = await start(listen={"trusted_proxies": "192.0.2.0/24"}), uuid.uuid4().hex
-    send(far.address, mark)
-    assert await sources(store, mark) == ["/forward/127.0.0.1"]
-    with speaking(far.address) as client:  # nobody else may claim an address
-        client.send(PROXIED["v1"][0])
-        client.ends()
+    far = await start(listen={"trusted_proxies": "192.0.2.0/24"})
+    assert await source(store, far.address) == "/forward/127.0.0.1"
+    await closes_on(far.address, PROXIED["v1"][0])  # nobody else may claim an address
 
 
 async def test_over_tls_a_client_that_only_writes_loses_nothing(
@@ -117,14 +117,20 @@ async def test_over_tls_a_client_that_only_writes_loses_nothing(
     cert, key = authority.issue("server", "server")
     receiver = await start(tls={"cert": cert, "key": key})
     mark = uuid.uuid4().hex
-    with speaking(receiver.address, authority.context()) as client:
-        client.send(msgpack.packb(["t", 1, {"mark": mark}]))
-        await arrive(store, mark, 1)  # the handshake is over
+
+    async def arrive(count: int) -> None:
+        async def stored() -> bool:
+            return len(await events(store, mark)) == count
+
+        await until(stored, f"{count} are stored")
+
+    plain = socket.create_connection(receiver.address, PATIENCE)
+    with authority.context().wrap_socket(plain, server_hostname="localhost") as client:
+        client.sendall(msgpack.packb(["t", 1, {"mark": mark}]))
+        await arrive(1)  # the handshake is over
         with stopped(receiver.pid):
-            client.socket.setsockopt(
-                socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20
-            )  # part of it waits at the client's end
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # part of it waits at the client's end
             pad = "x" * 250
-            client.send(b"".join(msgpack.packb(["t", 1, {"mark": mark, "n": n, "pad": pad}]) for n in range(1000)))
-            client.socket.close()
-    await arrive(store, mark, 1001)
+            client.sendall(b"".join(msgpack.packb(["t", 1, {"mark": mark, "n": n, "pad": pad}]) for n in range(1000)))
+            client.close()
+    await arrive(1001)

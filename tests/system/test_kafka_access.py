@@ -23,12 +23,13 @@ from headrace_common.operations.settings import KafkaSettings
 from tests.common import test_msk as aws
 from tests.common.test_msk import at_aws
 from tests.contract.certificates import Authority
+from tests.contract.dialect import ContractClient, values
+from tests.contract.forward import ForwardDialect
 from tests.contract.msk import Door
 from tests.contract.receiver import Receiver, Receivers, variables
 from tests.contract.tokens import CLIENT, SECRET, Signer, TokenEndpoint
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
-from tests.forward.speaking import send
 from tests.lake.lander import QUICK
 from tests.system.conftest import GUARDED, PASSWORD, USER, Broker
 
@@ -42,7 +43,8 @@ Ways = Mapping[str, Mapping[str, Any]]
 
 async def store(receiver: Receiver, mark: str) -> None:
     """Sends one event and hears that it is stored."""
-    await asyncio.to_thread(send, receiver.address, mark)
+    async with await ContractClient.connect(ForwardDialect(), receiver.address) as client:
+        await client.receives(await client.send(values(1, mark)))
 
 
 @pytest.fixture
