@@ -75,10 +75,6 @@ class Seen:
     def json(self) -> Any:
         return orjson.loads(self.value)
 
-    tag = subject
-    record = json
-    """What Forward calls them."""
-
     @property
     def content(self) -> Any:
         """The JSON, or the bytes of what is none."""

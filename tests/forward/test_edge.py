@@ -296,7 +296,7 @@ def test_marks_of_a_group_are_events_of_no_time_of_their_own(start: Any, end: An
         assert [(event.time, event.attributes.get("group")) for event in found] == [
             (RECEIVED, "start"), (SECOND, None), (RECEIVED, "end"),
         ]  # fmt: skip
-        assert (found[0].record, found[0].attributes.get("metadata")) == (resource, None if bare else schema)
+        assert (found[0].json, found[0].attributes.get("metadata")) == (resource, None if bare else schema)
 
 
 def test_the_metadata_of_a_message() -> None:
@@ -313,7 +313,7 @@ def test_of_many_keys_none_are_compared() -> None:
     for count, noted in ((MOST_KEYS, None), (MOST_KEYS + 1, ["repeated_keys"])):
         record = {f"k{number}": number for number in range(count)}
         (event,) = every_way(message(pack(record))).events
-        assert (event.record, event.attributes.get("notes")) == (record, noted)
+        assert (event.json, event.attributes.get("notes")) == (record, noted)
 
 
 # In JSON

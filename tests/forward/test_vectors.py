@@ -56,9 +56,9 @@ def check(outcome: Outcome, expected: list[dict[str, Any]]) -> None:
             if isinstance(time, list):
                 time, metadata = time
             assert isinstance(event, Seen)
-            assert event.tag == sent["tag"]
+            assert event.subject == sent["tag"]
             assert event.time == text(time)
-            assert event.record == as_json(record)
+            assert event.json == as_json(record)
             assert event.attributes.get("metadata", {}) == as_json(metadata)
             assert event.attributes.get("chunk") == chunk
             assert event.attributes.keys() <= {"metadata", "chunk"}
@@ -89,7 +89,7 @@ BINS: dict[str, dict[str, Any]] = {
 def test_texts_that_fluentd_sends_as_bin_can_be_read(name: str) -> None:
     """in_tail and in_syslog mark every string as binary."""
     (event,) = every_way((VECTORS / "fluentd-bin" / f"fluentd-1.19.0-{name}.bin").read_bytes()).events
-    assert event.record == BINS[name]
+    assert event.json == BINS[name]
     assert "notes" not in event.attributes
 
 
