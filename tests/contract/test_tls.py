@@ -4,37 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from headrace_common.operations.settings import KafkaSettings
 
 from tests.contract.certificates import Authority
 from tests.contract.dialect import ContractClient, Dialect, Values, values
-from tests.contract.receiver import Receivers
-from tests.contract.topic import events
+from tests.contract.receiver import Receiver, Receivers
+from tests.contract.topic import apart, events, now
 from tests.contract.waiting import PATIENCE
 
 pytestmark = [pytest.mark.kafka, pytest.mark.shared, pytest.mark.connection]
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    folder = tmp_path / "pki"
-    folder.mkdir()
-    return Authority(folder)
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("pki"))
 
 
-async def test_the_certificate_names_the_client(dialect: Dialect, start: Receivers, authority: Authority) -> None:
+@pytest.fixture(scope="module")
+def secured(
+    dialect: Dialect, stored_in: KafkaSettings, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Receiver]:
+    """A receiver that asks its clients for certificates."""
     cert, key = authority.issue("server", "server")
-    receiver = await start(tls={"cert": cert, "key": key, "client_ca": authority.file})
+    own, tls = apart(stored_in, dialect.segments), {"cert": cert, "key": key, "client_ca": authority.file}
+    with Receiver.of(dialect, own, tmp_path_factory.mktemp("secured"), {"tls": tls}) as running:
+        running.spawn()
+        now(running.listens())
+        yield running
+
+
+async def test_the_certificate_names_the_client(dialect: Dialect, secured: Receiver, authority: Authority) -> None:
     named = authority.issue("client", "web 1/ö")
     unnamed = authority.issue("unnamed", None, dns="pod.example")
     for files, source in ((named, "web%201%2F%C3%B6"), (unnamed, "pod.example")):
         frame = values(2)
-        async with await ContractClient.connect(dialect, receiver.address, authority.context(files)) as client:
+        async with await ContractClient.connect(dialect, secured.address, authority.context(files)) as client:
             await client.receives(await client.send(frame))
             await client.receives(await client.send_faulty(values(2)))
-        records = await events(receiver.kafka, frame[0]["mark"])
+        records = await events(secured.kafka, frame[0]["mark"])
         assert {record["ce_source"] for record in records} == {f"/{dialect.name}/{source}"}
 
 
@@ -50,24 +61,21 @@ async def _turned_away(dialect: Dialect, address: tuple[str, int], context: ssl.
 
 
 async def test_who_cannot_show_a_certificate_is_not_served(
-    dialect: Dialect, start: Receivers, authority: Authority, tmp_path: Path
+    dialect: Dialect, secured: Receiver, authority: Authority, tmp_path: Path
 ) -> None:
-    cert, key = authority.issue("server", "server")
-    receiver = await start(tls={"cert": cert, "key": key, "client_ca": authority.file})
-    (tmp_path / "other").mkdir()
-    stranger = Authority(tmp_path / "other").issue("client", "stranger")
+    stranger = Authority(tmp_path).issue("client", "stranger")
     good = authority.issue("client", "client")
     frame = values(2)
     for files in (None, stranger):
-        assert await _turned_away(dialect, receiver.address, authority.context(files), frame)
-    async with await ContractClient.connect(dialect, receiver.address, authority.context(good)) as client:
+        assert await _turned_away(dialect, secured.address, authority.context(files), frame)
+    async with await ContractClient.connect(dialect, secured.address, authority.context(good)) as client:
         await client.receives(await client.send(values(2)))
-    assert await events(receiver.kafka, frame[0]["mark"]) == []
-    assert receiver.lines("tls handshake failed")
+    assert await events(secured.kafka, frame[0]["mark"]) == []
+    assert secured.lines("tls handshake failed")
 
 
 async def test_a_handshake_has_its_time(start: Receivers, authority: Authority) -> None:
-    cert, key = authority.issue("server", "server")
+    cert, key = authority.issue("other", "server")
     receiver = await start(tls={"cert": cert, "key": key}, limits={"handshake_time": 1})
     reader, writer = await asyncio.open_connection(*receiver.address)
     async with asyncio.timeout(PATIENCE):
