@@ -29,7 +29,7 @@ def test_the_capture_decodes_as_it_was_meant() -> None:
     (payload,) = [message for message in meant if message["type"] == "EVNT"]
     outcome = spoken()
     assert outcome.error is None
-    assert [event.record for event in outcome.events] == payload["events"]
+    assert [event.json for event in outcome.events] == payload["events"]
     assert [event.time for event in outcome.events] == [event["@timestamp"] for event in payload["events"]]
     assert {event.headers["ce_subject"] for event in outcome.events} == {b"demo"}
     assert {event.headers["ce_source"] for event in outcome.events} == {b"/courier/vm"}
