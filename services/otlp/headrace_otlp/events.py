@@ -173,12 +173,9 @@ class _GroupEvents:
         if (size := len(group.resource) + len(group.scope)) > most:
             raise ContentError(Reason.OVERSIZED, f"{size} bytes, LIMITS__EVENT_BYTES {most}")
         logs, scoped = message_of(ResourceLogs, group.resource), message_of(ScopeLogs, group.scope)
-        resource, scope = logs.resource, scoped.scope
-        self._tail = b'"resource":%b,"scope":%b}' % (
-            self._about.described(resource, logs.schema_url),
-            self._about.described(scope, scoped.schema_url, name=scope.name, version=scope.version),
-        )
-        return {each.key: each.value.string_value for each in reversed(resource.attributes)}
+        resource = self._about.message(logs.resource, logs.schema_url)
+        self._tail = b'"resource":%b,"scope":%b}' % (resource, self._about.message(scoped.scope, scoped.schema_url))
+        return {each.key: each.value.string_value for each in reversed(logs.resource.attributes)}
 
     def part(self, raw: bytes, index: int) -> Part:
         """Makes a record's event, or its reject."""
@@ -190,7 +187,7 @@ class _GroupEvents:
                 raise ContentError(*self._problem)
             record = message_of(LogRecord, raw)
             plain = Plain()
-            value = plain.record(record)
+            value = plain.message(record)
             value = value[:-1] + (b"," if len(value) > 2 else b"") + self._tail
             nanoseconds = record.time_unix_nano or record.observed_time_unix_nano
             attributes = None if nanoseconds else RECEIVED

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from headrace_common.record.contract import Note, Reason
 
 from headrace_otlp.logs import MOST_VALUES, ContentError
+
+ENTITIES: Final = "entityRefs"
+"""A field of resources that is in development, and not read."""
 
 
 class Plain:
@@ -22,32 +25,20 @@ class Plain:
         self._left = MOST_VALUES
         self.notes: set[Note] = set()
 
-    def record(self, record: Any) -> bytes:
-        """Returns a LogRecord as a JSON object: OTLP's own names, and no field that it does not have."""
-        has_body = record.HasField("body")
-        made = {
-            "timeUnixNano": record.time_unix_nano and str(record.time_unix_nano),
-            "observedTimeUnixNano": record.observed_time_unix_nano and str(record.observed_time_unix_nano),
-            "severityNumber": record.severity_number,
-            "severityText": record.severity_text,
-            "body": self._value(record.body) if has_body else None,
-            "attributes": record.attributes and self._object(record.attributes),
-            "droppedAttributesCount": record.dropped_attributes_count,
-            "flags": record.flags,
-            "traceId": record.trace_id.hex(),
-            "spanId": record.span_id.hex(),
-            "eventName": record.event_name,
-        }
-        return orjson.dumps({name: value for name, value in made.items() if value or (name == "body" and has_body)})
+    def message(self, message: Any, schema_url: str = "") -> bytes:
+        """Returns a LogRecord, a Resource or a scope as a JSON object: OTLP's own names, and no field that it does not have."""
+        fields = [(each.json_name, value) for each, value in message.ListFields() if each.json_name != ENTITIES]
+        made = {name: self._field(name, value) for name, value in fields}
+        return orjson.dumps(made | {"schemaUrl": schema_url} if schema_url else made)
 
-    def described(self, described: Any, schema_url: str, **names: str) -> bytes:
-        """Returns a Resource or a scope with its `names` as a JSON object."""
-        made = names | {
-            "attributes": described.attributes and self._object(described.attributes),
-            "droppedAttributesCount": described.dropped_attributes_count,
-            "schemaUrl": schema_url,
-        }
-        return orjson.dumps({name: value for name, value in made.items() if value})
+    def _field(self, name: str, value: Any) -> Any:
+        if name == "attributes":
+            return self._object(value)
+        if name == "body":
+            return self._value(value)
+        if isinstance(value, bytes):  # an id
+            return value.hex()
+        return str(value) if name.endswith("UnixNano") else value
 
     def _object(self, pairs: Sequence[Any]) -> Any:
         """Returns pairs as an object. Repeated keys are repeated."""

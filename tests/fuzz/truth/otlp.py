@@ -82,9 +82,9 @@ def record(s: Chance) -> Record:
     raw += (b"\x59" + observed.to_bytes(8, "little")) * bool(observed) + b"\x0a" * broken
     said: dict[str, Any] = {"timeUnixNano": str(time)} if time else {}
     said |= {"observedTimeUnixNano": str(observed)} if observed else {}
-    plain = [f'"{key}":"{value}"' for key, value in said.items()]
+    times = [f'"{key}":"{value}"' for key, value in said.items()]
     inside = ",".join(f'"{key}":{value.plain}' for key, value in about)
-    plain += [f'"body":{body.plain}', f'"attributes":{{{inside}}}']
+    plain = [*times[: bool(time)], f'"body":{body.plain}', f'"attributes":{{{inside}}}', *times[bool(time) :]]
     said |= {"body": body.text, "attributes": [{"key": key, "value": value.text} for key, value in about]}
     told = json.dumps(said | ({"flags": "none"} if broken else {}))
     fine = bool(time % 10**6 or observed % 10**6)
