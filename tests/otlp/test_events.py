@@ -235,7 +235,7 @@ def test_what_has_no_records_takes_no_long_turn() -> None:
     """Not even where each scope repeats a large resource, which is read for its records alone."""
     scopes = prefixed(2, b"") * 3 * STEP
     cutting = cut(prefixed(1, resource(service_name="x" * 1000) + scopes) + prefixed(1, b"") * 3 * STEP, 10_000)
-    assert list(cutting).count(0) == 6
+    assert len(list(cutting)) == 12
     assert not drive([request(prefixed(1, resource(service_name="x") + prefixed(2, b"")), PROTOBUF)]).flat
 
 

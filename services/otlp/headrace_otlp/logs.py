@@ -94,14 +94,19 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     raise ContentError(Reason.BAD_ENCODING, "a broken number")
 
 
-def _split(data: memoryview, number: int, most: int) -> Generator[int, None, tuple[bytes, list[memoryview]]]:
+def _split(
+    data: memoryview, number: int, most: int, steps: Iterator[int]
+) -> Generator[int, None, tuple[bytes, list[memoryview]]]:
     """Returns a message without the list that is its field `number`, and the items of that list. Raises `ContentError`, also if
-    these are more than `most`.
+    these are more than `most`. `steps` counts what was read of the body.
     """
-    besides, items = bytearray(), []
-    at = step = 0
-    while at < len(data):
-        begin, step = at, step + 1
+    besides, items, at = bytearray(), list[memoryview](), 0
+    while True:
+        if next(steps) % STEP == 0:
+            yield STEP * ITEM_BYTES
+        if at == len(data):
+            return bytes(besides), items
+        begin = at
         key, at = _varint(data, at)
         size, kind = 0, key & 7
         if kind == PREFIXED:
@@ -123,9 +128,6 @@ def _split(data: memoryview, number: int, most: int) -> Generator[int, None, tup
         if len(items) > most:
             problem = "more log records, resources and scopes than LIMITS__FRAME_EVENTS"
             raise ContentError(Reason.TOO_MANY_EVENTS, problem)
-        if step % STEP == 0:
-            yield STEP * ITEM_BYTES
-    return bytes(besides), items
 
 
 def cut(body: bytes, most: int) -> Generator[int, None, list[Group]]:
@@ -134,20 +136,16 @@ def cut(body: bytes, most: int) -> Generator[int, None, list[Group]]:
     """
     groups: list[Group] = []
     steps = count(1)
-    _, resources = yield from _split(memoryview(body), RESOURCES, most)
+    _, resources = yield from _split(memoryview(body), RESOURCES, most, steps)
     most -= len(resources)
     for each in resources:
-        resource, scopes = yield from _split(each, SCOPES, most)
+        resource, scopes = yield from _split(each, SCOPES, most, steps)
         most -= len(scopes)
         for one in scopes:
-            scope, records = yield from _split(one, RECORDS, most)
+            scope, records = yield from _split(one, RECORDS, most, steps)
             most -= len(records)
             if records:  # else nothing is read of it, or of its resource
                 groups.append(Group(resource, scope, records))
-            if next(steps) % STEP == 0:
-                yield 0
-        if next(steps) % STEP == 0:
-            yield 0
     return groups
 
 
