@@ -169,14 +169,6 @@ TABLES_THERE: Final = (
 """The other checks need it."""
 
 
-_NAMED: Final = 20  # most erasures that the proof names
-
-_ERASURES: Final = """
-    select erasure, min(erased_at)::date as day, any_value(requested_by) as "by", any_value(reason) as reason,
-        coalesce(sum("rows") filter ("table" = 'events'), 0)::bigint as events,
-        coalesce(sum("rows") filter ("table" = 'quarantine'), 0)::bigint as quarantined
-    from erasures group by erasure order by min(erased_at), erasure"""
-
 _TOTALS: Final = f"""
     select count(*) filter ("from" < "to") as ranges, count(distinct (topic_id, "partition")) as partitions,
         coalesce(sum(records), 0)::bigint as records, (select count(*) from events) as events,
@@ -194,12 +186,6 @@ def exactly_once(lake: LakeAddress | str) -> list[Row]:
             return [there, {"check": "all of it", "ok": False, "detail": ""}]
         proof = [there, *(checked(connection, name, sql) for name, sql in EXACTLY_ONCE.items())]
         totals = rows(connection, _TOTALS)[0]
-        erased = rows(connection, _ERASURES)
-    if erased:
-        said = ({name: value for name, value in row.items() if value is not None} for row in erased[-_NAMED:])
-        named = "; ".join(map(compact, said))
-        counted = f"{len(erased)} erasures, the last of them: " if len(erased) > _NAMED else ""
-        proof.append({"check": "what was erased on request", "ok": True, "detail": counted + named})
     landed = compact(totals) if totals["ranges"] else "nothing has landed yet"
     proof.append({"check": "all of it", "ok": all(row["ok"] for row in proof), "detail": landed})
     return proof
