@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.landing [--events N] [--batch 190000]
 
-Fills a topic and reads it several times in one JVM: into Spark's no-op sink, and with the landing job (same source, decoding and
-batches), without deduplication and with each of the two indexes; the first rounds warm it up and do not count. CPU is that of the
-process tree without the broker, from the end of one batch to the end of the next. After each run of the job the exactly-once
-proof must hold and the rows must be right; otherwise there is no figure. Writes ``benchmarks/results/landing.md``.
+Fills a topic and reads it several times in one JVM: into Spark's no-op sink, and with the landing job (same source, decoding
+and batches), without deduplication and with each of the two indexes; the first rounds warm it up and do not count. CPU is that
+of the process tree without the broker, from the end of one batch to the end of the next. After each run of the job the
+exactly-once proof must hold and the rows must be right; otherwise there is no figure. Writes ``benchmarks/results/landing.md``.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ def main() -> None:
 
     cost = {name: f"{statistics.median(figures):.1f}" for name, figures in taken.items()}
     title = (
-        f"Landing, batches of {given.batch:,} events on {PARTITIONS} partitions, 8 headers, values of {size} bytes, warm JVM, one"
-        f" record in {RESENT} a resend; medians of {given.rounds} rounds."
+        f"Landing, batches of {given.batch:,} events on {PARTITIONS} partitions, 8 headers, values of {size} bytes, warm JVM,"
+        f" one record in {RESENT} a resend; medians of {given.rounds} rounds."
     )
     rows: list[tuple[str, object]] = [
         ("CPU-s per million records, decoded and thrown away (no-op sink)", cost[NOOP]),

@@ -150,8 +150,10 @@ async def _phase(
     async def grown() -> int:
         return (await end_offsets(bootstrap, TOPIC) - before) * (unit or 1)
 
-    while (stored := await grown()) < acknowledged and unit is not None and time.monotonic() < until:  # noqa: ASYNC110  (Kafka tells nobody)
+    stored = await grown()
+    while stored < acknowledged and unit is not None and time.monotonic() < until:
         await asyncio.sleep(0.5)
+        stored = await grown()
     cpu = sum(process.cpu_times()[:2]) - cpu
     sampler.cancel()
     if stored != acknowledged and unit is None:

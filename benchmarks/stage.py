@@ -1,4 +1,4 @@
-"""Provides what every measure of landing uses: a broker with topics, the job as a separate process, and the table of results."""
+"""Provides what every measure of landing uses: a broker with topics, the job as a separate process, the table of results."""
 
 from __future__ import annotations
 
