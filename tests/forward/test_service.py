@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import uuid
-from pathlib import Path
 
-import msgpack
 import pytest
 from headrace_common.listening.proxy import SIGNATURE_V2
 from headrace_common.operations.settings import KafkaSettings
 
-from tests.contract.certificates import Authority
 from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receivers
-from tests.contract.stopping import stopped
 from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 
@@ -107,30 +102,3 @@ async def test_the_proxy_protocol_from_those_who_are_trusted(start: Receivers, s
     far = await start(listen={"trusted_proxies": "192.0.2.0/24"})
     assert await source(store, far.address) == "/forward/127.0.0.1"
     await closes_on(far.address, PROXIED["v1"][0])  # nobody else may claim an address
-
-
-async def test_over_tls_a_client_that_only_writes_loses_nothing(
-    start: Receivers, store: KafkaSettings, tmp_path: Path
-) -> None:
-    """Session tickets that it never reads would turn its close into a reset, and what is on its way would be thrown away."""
-    authority = Authority(tmp_path)
-    cert, key = authority.issue("server", "server")
-    receiver = await start(tls={"cert": cert, "key": key})
-    mark = uuid.uuid4().hex
-
-    async def arrive(count: int) -> None:
-        async def stored() -> bool:
-            return len(await events(store, mark)) == count
-
-        await until(stored, f"{count} are stored")
-
-    plain = socket.create_connection(receiver.address, PATIENCE)
-    with authority.context().wrap_socket(plain, server_hostname="localhost") as client:
-        client.sendall(msgpack.packb(["t", 1, {"mark": mark}]))
-        await arrive(1)  # the handshake is over
-        with stopped(receiver.pid):
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # part of it waits at the client's end
-            pad = "x" * 250
-            client.sendall(b"".join(msgpack.packb(["t", 1, {"mark": mark, "n": n, "pad": pad}]) for n in range(1000)))
-            client.close()
-    await arrive(1001)
