@@ -9,7 +9,7 @@ import pytest
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
 
 from tests.contract.courier import CourierDialect
-from tests.contract.dialect import Dialect
+from tests.contract.dialect import EVENT_BYTES, FRAME_BYTES, Dialect
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.forward import ForwardDialect, PythonForwardDialect
 from tests.contract.installed import without_adapter
@@ -80,8 +80,9 @@ def stored_in(kafka: EmbeddedKafka, dialect: Dialect) -> KafkaSettings:
 def receiver(
     dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Receiver]:
-    """A receiver with the settings that users have by default, for the whole session: leave it as you found it."""
-    with Receiver.of(dialect, stored_in, tmp_path_factory.mktemp(dialect.name)) as running:
+    """A receiver with limits that a test can hit, for the whole session: leave it as you found it."""
+    limits = {"frame_bytes": FRAME_BYTES, "event_bytes": EVENT_BYTES}
+    with Receiver.of(dialect, stored_in, tmp_path_factory.mktemp(dialect.name), {"limits": limits}) as running:
         running.spawn()
         now(running.listens())
         yield running

@@ -10,13 +10,17 @@ import ssl
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from headrace_common.record.contract import Reason
 from headrace_common.session.client import STREAM, Client
 from headrace_conform.bench import Line
 
 from tests.contract.waiting import PATIENCE
+
+FRAME_BYTES: Final = 1 << 20
+EVENT_BYTES: Final = 128 << 10
+"""Limits of the receiver that the suite's tests share."""
 
 Values = Sequence[Mapping[str, Any]]
 """The events of a frame as the client means them; each has `mark` and `n` (see `values`)."""

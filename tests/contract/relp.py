@@ -9,9 +9,7 @@ import orjson
 from headrace_common.record.contract import Reason
 from headrace_syslog.client import RelpClient
 
-from tests.contract.dialect import Dialect
-
-EVENT_BYTES = 128 << 10
+from tests.contract.dialect import EVENT_BYTES, Dialect
 
 
 class Relaying(RelpClient):

@@ -12,9 +12,7 @@ from headrace_segment.wire import today
 from headrace_segment.wire.codes import HEADER, Kind, message
 from headrace_segment.wire.today import NEWEST, OLDEST
 
-from tests.contract.dialect import Dialect
-
-EVENT_BYTES = 128 << 10
+from tests.contract.dialect import EVENT_BYTES, Dialect
 
 
 class Writer(SegmentClient):

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headrace_common.operations.settings import KIB, KafkaSettings
 from headrace_common.record.contract import Reason
 
-from tests.contract.dialect import ContractClient, Dialect, values
+from tests.contract.dialect import EVENT_BYTES, FRAME_BYTES, ContractClient, Dialect, values
 from tests.contract.receiver import Receiver
-from tests.contract.topic import apart, events, now
+from tests.contract.topic import events
 
 pytestmark = pytest.mark.kafka
-
-FRAME_BYTES = 64 * KIB
-EVENT_BYTES = 48 * KIB
-
-
-@pytest.fixture(scope="module")
-def strict(dialect: Dialect, stored_in: KafkaSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """A receiver with limits that a test can hit."""
-    limits = {"frame_bytes": FRAME_BYTES, "event_bytes": EVENT_BYTES}
-    with Receiver.of(
-        dialect, apart(stored_in, dialect.segments), tmp_path_factory.mktemp("strict"), {"limits": limits}
-    ) as running:
-        running.spawn()
-        now(running.listens())
-        yield running
 
 
 def about(receiver: Receiver, event: str, peer: str) -> list[dict[str, Any]]:
@@ -87,12 +70,12 @@ async def test_a_client_that_has_finished_sending_hears_its_acknowledgements_and
 
 
 @pytest.mark.connection
-async def test_a_frame_that_is_too_large_ends_its_own_connection(dialect: Dialect, strict: Receiver) -> None:
+async def test_a_frame_that_is_too_large_ends_its_own_connection(dialect: Dialect, receiver: Receiver) -> None:
     """`tests.fuzz.limits` has each limit to the byte."""
-    hits = await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES")
+    hits = await receiver.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES")
     async with (
-        await ContractClient.connect(dialect, strict.address) as other,
-        await ContractClient.connect(dialect, strict.address) as client,
+        await ContractClient.connect(dialect, receiver.address) as other,
+        await ContractClient.connect(dialect, receiver.address) as client,
     ):
         await client.receives(await client.send(values(2)))
         with contextlib.suppress(ConnectionError):
@@ -100,15 +83,15 @@ async def test_a_frame_that_is_too_large_ends_its_own_connection(dialect: Dialec
         await client.sees_end()
         assert client.acknowledged == [0]
         await other.receives(await other.send(values(1)))
-    assert await strict.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES") == hits + 1
+    assert await receiver.metric("limit_hits_total", limit="LIMITS__FRAME_BYTES") == hits + 1
 
 
-async def test_an_event_that_is_too_large_is_quarantined(dialect: Dialect, strict: Receiver) -> None:
-    before = await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value)
+async def test_an_event_that_is_too_large_is_quarantined(dialect: Dialect, receiver: Receiver) -> None:
+    before = await receiver.metric("events_quarantined_total", reason=Reason.OVERSIZED.value)
     fits, larger = values(1), values(1, pad=os.urandom(EVENT_BYTES // 2).hex())
-    async with await ContractClient.connect(dialect, strict.address) as client:
+    async with await ContractClient.connect(dialect, receiver.address) as client:
         for frame in (fits, larger):
             await client.receives(await client.send(frame))
     marks = [frame[0]["mark"] for frame in (fits, larger)]
-    assert [len(await events(strict.kafka, mark)) for mark in marks] == [1, 0]
-    assert await strict.metric("events_quarantined_total", reason=Reason.OVERSIZED.value) == before + 1
+    assert [len(await events(receiver.kafka, mark)) for mark in marks] == [1, 0]
+    assert await receiver.metric("events_quarantined_total", reason=Reason.OVERSIZED.value) == before + 1
