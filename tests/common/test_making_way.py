@@ -24,9 +24,11 @@ from headrace_common.operations.settings import LimitSettings, ListenSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSection
+from structlog.testing import capture_logs
 
 from tests.common.kafkaless import FakePublisher, receiver_state
 from tests.common.test_connection import data
+from tests.common.test_proxy import HEADERS
 from tests.contract.certificates import Authority
 from tests.contract.waiting import PATIENCE, until
 from tests.driving import with_constants
@@ -40,7 +42,8 @@ class Door:
     """A listener with `PLACES` places, in this process."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, proxies: str = "", /, **limits: Any) -> None:
-        settings = with_constants(LimitSettings, {"handshake_time": PATIENCE})(**limits)
+        limits = {"handshake_time": PATIENCE, **limits}
+        settings = with_constants(LimitSettings, limits)(**limits)
         self.publisher = FakePublisher()
         self.receiver = receiver_state(self.publisher, settings)
         self.tasks = Tasks()
@@ -207,6 +210,39 @@ def test_a_newcomer_costs_the_same_however_many_are_owed_something() -> None:
 
 
 # What a listener asks of the kernel, and whom it welcomes
+
+
+LOOPBACK, ELSEWHERE = "127.0.0.0/8", "192.0.2.0/24"
+V1, V2, UNKNOWN = (HEADERS[name][0] for name in ("v1, IPv4", "v2, IPv4", "v1, unknown"))
+
+
+@pytest.mark.parametrize(
+    ("trusted", "data", "outcome"),
+    [
+        *((LOOPBACK, head + FRAME, "192.0.2.1") for head in (V1, V2)),  # not a byte too many is taken
+        (LOOPBACK, UNKNOWN + FRAME, "127.0.0.1"),
+        (ELSEWHERE, FRAME, "127.0.0.1"),
+        (ELSEWHERE, V1, "protocol error"),  # nobody else may claim an address
+        (LOOPBACK, FRAME, "proxy header refused"),
+        (LOOPBACK, V1[:14], "handshake took too long"),
+    ],
+)
+async def test_who_comes_through_a_proxy_tells_its_address(trusted: str, data: bytes, outcome: str) -> None:
+    """A balancer's health check does not, and is nothing special."""
+    late = outcome == "handshake took too long"
+    door = Door(None, trusted, handshake_time=1 if late else PATIENCE)
+    with capture_logs() as lines:
+        async with door.open() as connect:
+            (await connect())[1].close()
+            client = await connect(data)
+            if outcome[0].isdigit():
+                await until(lambda: door.publisher.submitted, "its frame is taken")
+                assert door.publisher.submitted[0][1].peer.identity == outcome  # type: ignore[attr-defined]
+            else:
+                assert await ended(client)
+    told = [line["event"] for line in lines if line["log_level"] != "debug"]
+    assert told == ([] if door.publisher.submitted else [outcome])
+    assert door.receiver.metrics.limit_hits.labels("LIMITS__HANDSHAKE_TIME")._value.get() == late
 
 
 async def test_a_client_that_has_gone_is_noticed_within_minutes() -> None:
