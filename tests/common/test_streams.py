@@ -12,7 +12,7 @@ from headrace_common.operations.settings import MIB
 from headrace_common.session.interface import ByteSession
 from headrace_common.session.memory import ENTRY_BYTES, LARGEST, Memory
 from headrace_courier.wire import jdat
-from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
+from headrace_lumberjack.wire import compressed, json_frame, window
 from headrace_segment.session.conversation import SegmentSession
 
 from tests.common.slowly import SlowLoop
@@ -64,37 +64,6 @@ def test_a_connection_keeps_little_between_frames(name: str, events: int) -> Non
         held = tracemalloc.get_traced_memory()[0]
     assert all(not (session.status().partial_bytes and events) for session in kept)
     assert held / count <= MOST_KEPT
-
-
-# A read of 60 KB that holds as many frames as the protocol allows: one call of a session does a bounded part, the loop turns
-
-
-MOST_FRAMES = 256
-"""Frames that one call hands out, at most: each costs about 10 µs."""
-
-CASES: dict[str, tuple[Callable[[], ByteSession], bytes, int]] = {
-    "forward": (forward.session, b"\x93\xa1t\x01\x80", 12_000),
-    "forward-json": (forward.session, b'["t",1,{}]', 6_000),
-    "lumberjack": (lumberjack.session, window(1) + json_frame(1, b"{}"), 3_300),
-    "lumberjack-v1": (lumberjack.session, window(1, V1) + pairs_frame(1, [(b"line", b"")]), 2_000),
-    "courier": (courier.session, jdat(bytes(16), [b"{}"]), 1_400),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_one_call_hands_out_a_bounded_number_of_tiny_frames(name: str) -> None:
-    make, frame, count = CASES[name]
-    session = make()
-    if name == "courier":
-        session.receive(courier.HELO, NOW_MS)
-    handed: list[int] = []
-    data = frame * count
-    while data or session.status().busy:
-        session.receive(data, NOW_MS)
-        data = b""
-        handed.append(len(list(session.frames())))
-    assert sum(handed) == count
-    assert max(handed) <= MOST_FRAMES
 
 
 # A session that its connection has left is freed at once: the cycle collector may not come for hours
