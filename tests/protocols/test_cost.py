@@ -14,7 +14,7 @@ from headrace_common.operations.settings import MIB
 from headrace_common.session.inflate import INPUT_WORK
 from headrace_common.session.interface import ByteSession, Frame
 from headrace_common.session.parser import MESSAGE_WORK, WORK
-from headrace_courier.wire import HEADER, PING, PONG, STREAMING, jdat
+from headrace_courier.wire import HEADER, PING, PONG, STREAMING, entry, jdat
 from headrace_logjam.wire import ZLIB
 from headrace_lumberjack.wire import V1, compressed, json_frame, pairs_frame, window
 from headrace_segment.session.conversation import SegmentSession
@@ -98,6 +98,11 @@ def test_what_gives_nothing_is_inflated_in_steps(what: str) -> None:
     assert BARREN[what]() >= len(BARREN_ZLIB) * INPUT_WORK // WORK
 
 
+def zeros(kind: bytes) -> bytes:
+    """Sixteen entries of a MiB, which come in 16 KiB."""
+    return courier.payload(entry(bytes(MIB - 4)) * 16, kind=kind, level=9)
+
+
 TINY = b"\x93\xa1t\x01\x80"
 LISTED = b'["t",[' + b'[1,{"m":"\\"]"}],' * 40_000 + b'[1,{}]],{"chunk":"c"}] '
 BEATS, EMPTY, PAIRS = window(1) + json_frame(1, b"{}"), window(0), pairs_frame(1, [])
@@ -108,6 +113,8 @@ MANY: dict[str, tuple[Callable[[], ByteSession], bytes, int, int, int]] = {
     "windows": (lumberjack.session, BEATS * 3_300, 3_300, 6 * 3_300, 24),
     "old windows": (lumberjack.session, OLD * 2_000, 2_000, 6 * 2_000, 14),
     "payloads": (courier.session, courier.HELO + jdat(bytes(16), [b"{}"]) * 1_400, 1_400, 40 + 28 * 1_400, 10),
+    "a JDAT of zeros": (courier.session, zeros(b"JDAT"), 1, 20 + 8, 16),
+    "an EVNT of zeros": (courier.session, zeros(b"EVNT"), 1, 20 + 8, 16),
     "heartbeats": (forward.session, (b"\xc0" * 1023 + TINY) * 999, 999, 0, 5),
     "a long JSON message": (forward.session, LISTED, 1, 11, 5),
     "windows in a C frame": (lumberjack.session, compressed(BEATS * 20_000), 20_000, 6 * 20_000, 20),
