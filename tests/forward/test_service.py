@@ -46,17 +46,17 @@ async def test_heartbeats_by_udp_and_by_empty_connections(start: Receivers, stor
     await until(lambda: receiver.metric("connections_opened_total"), "they were seen")
     await source(store, receiver.address)
     assert [line["event"] for line in receiver.told()] == ["kafka answers", "ready"]
-    quiet = await start(forward={"heartbeat": False})
+
+
+async def test_ipv6_and_a_proxy_and_no_heartbeats(start: Receivers, store: KafkaSettings) -> None:
+    listen = {"host": "::", "trusted_proxies": "127.0.0.0/8"}
+    receiver = await start(listen=listen, forward={"heartbeat": False})
+    head = b"PROXY TCP4 203.0.113.5 198.51.100.1 4000 24224\r\n"
+    for address, before, name in (("::1", b"", "%3A%3A1"), ("127.0.0.1", head, "203.0.113.5")):
+        assert await source(store, (address, receiver.port), before) == f"/forward/{name}"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(quiet.address)
+        probe.connect(receiver.address)
         probe.send(b"\0")
         probe.settimeout(PATIENCE)
         with pytest.raises(ConnectionRefusedError):
             probe.recv(1)
-
-
-async def test_ipv6_and_a_proxy(start: Receivers, store: KafkaSettings) -> None:
-    receiver = await start(listen={"host": "::", "trusted_proxies": "127.0.0.0/8"})
-    head = b"PROXY TCP4 203.0.113.5 198.51.100.1 4000 24224\r\n"
-    for address, before, name in (("::1", b"", "%3A%3A1"), ("127.0.0.1", head, "203.0.113.5")):
-        assert await source(store, (address, receiver.port), before) == f"/forward/{name}"
