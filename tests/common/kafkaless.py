@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import structlog
 from aiokafka import errors
 from headrace_common.connection.receiver_state import ReceiverState
-from headrace_common.fairness.budget import Budget, Growth
+from headrace_common.fairness.budget import Budget
 from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.kafka import producer
 from headrace_common.operations.errors import DeliveryError
@@ -21,7 +21,7 @@ from headrace_common.operations.settings import MIB, KafkaSettings, LimitSetting
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing import delivery
 from headrace_common.publishing.delivery import Delivery
-from headrace_common.publishing.in_flight import DeliveryListener
+from headrace_common.publishing.in_flight import DeliveryListener, Growth
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Envelope, Event, Part, Reject

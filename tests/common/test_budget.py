@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 
 import pytest
-from headrace_common.fairness.budget import FEW, READ, Budget, Growth
+from headrace_common.fairness.budget import FEW, READ, Budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -221,42 +220,3 @@ async def _model(steps: list[tuple[str, int, int]], process: int, connection: in
         reader.digests = False
         assert reader.reading, readers
     assert (budget.used, budget.paused) == (0, 0)
-
-
-@dataclass(eq=False)
-class Frame:
-    """One that has grown to `grown` bytes. `goes_on`: it was told so."""
-
-    grown: int
-    reserved: int = 0
-    abandoned: bool = False
-    goes_on: bool = False
-
-    def reserves(self, growth: Growth) -> bool:
-        return growth.reserve(self, lambda: setattr(self, "goes_on", True))
-
-
-def test_who_must_wait_to_grow_holds_nothing_and_nobody_passes_it() -> None:
-    """What fits goes on beside it, and does not take its room. It waited for ever behind frames that fitted. Frames of at most 60
-    bytes, and room for 80.
-    """
-    growth, holds = Growth(80, 60), Frame(60)
-    assert holds.reserves(growth)
-    waiting = [Frame(1) for _ in range(4)]
-    for frame in waiting:
-        assert frame.reserves(growth)
-        frame.grown = 21
-        assert not frame.reserves(growth)
-        assert not frame.reserved
-    waiting[1].abandoned = True
-    served = []
-    for _ in range(3):
-        fits = Frame(20)
-        assert fits.reserves(growth)
-        growth.release(holds)
-        served += [holds := next(frame for frame in waiting if frame.goes_on and frame not in served)]
-        growth.release(fits)
-        assert not Frame(21).reserves(growth)
-        holds.grown = 60
-        assert holds.reserves(growth)
-    assert served == [waiting[0], waiting[2], waiting[3]]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from headrace_common.publishing.batch import Cycle
-from headrace_common.publishing.in_flight import InFlightFrame
+from headrace_common.publishing.in_flight import Growth, InFlightFrame
 from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK_TIME
 
 from tests.common.kafkaless import FakeFrame, Heard, Kafka, Stage, event
@@ -80,3 +80,38 @@ async def test_what_is_refused_again_and_again_is_silence_too(stage: Stage) -> N
     await until(lambda: len(log.calls) > 1, "that is said")
     assert [said.args for said in log.calls] == [("kafka stores nothing",), ("kafka stores again",)]
     assert all("TopicAuthorizationFailedError" in said for said in (problem, log.calls[0].kwargs["problem"]))
+
+
+def test_who_must_wait_to_grow_holds_nothing_and_nobody_passes_it() -> None:
+    """What fits goes on beside it, and does not take its room. It waited for ever behind frames that fitted. Frames of at most 60
+    bytes, and room for 80.
+    """
+    growth, told = Growth(80, 60), list[InFlightFrame]()
+
+    def grown(size: int) -> InFlightFrame:
+        frame = InFlightFrame(FakeFrame([]), Heard(), 0, 0)
+        frame.grown = size
+        return frame
+
+    def may_grow(frame: InFlightFrame) -> bool:
+        return growth.reserve(frame, lambda: told.append(frame))
+
+    holds = grown(60)
+    assert may_grow(holds)
+    waiting = [grown(1) for _ in range(4)]
+    for frame in waiting:
+        assert may_grow(frame)
+        frame.grown = 21
+        assert not may_grow(frame)
+        assert not frame.reserved
+    waiting[1].abandoned = True
+    for _ in range(3):
+        fits = grown(20)
+        assert may_grow(fits)
+        growth.release(holds)
+        holds = told[-1]
+        growth.release(fits)
+        assert not may_grow(grown(21))
+        holds.grown = 60
+        assert may_grow(holds)
+    assert told == [waiting[0], waiting[2], waiting[3]]

@@ -6,10 +6,9 @@ import asyncio
 import itertools
 
 import pytest
-from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import MOST_REST, REST, TIME_SLICE, Lane, Scheduler, Worker
 from headrace_common.operations.settings import MIB
-from headrace_common.publishing.in_flight import LOOK_PARTS, DeliveryListener
+from headrace_common.publishing.in_flight import LOOK_PARTS, DeliveryListener, Growth
 from headrace_common.publishing.pump import Pump
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Ticket

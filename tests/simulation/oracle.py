@@ -265,8 +265,8 @@ class Oracle:
         most = half + limits.frame_bytes + readers * 2 * self._world.largest_piece
         if (held := budget.partial_bytes + budget.pending) > most:
             self.fails(f"{held} bytes in flight of {readers} connections, the budget allows {most}")
-        if budget.growth.used > half or budget.growth.used < 0:
-            self.fails(f"frames have grown by {budget.growth.used} bytes, the budget allows {half}")
+        if not 0 <= (grown := life.service._growth.used) <= half:
+            self.fails(f"frames have grown by {grown} bytes, the budget allows {half}")
         if budget.pending < 0 or budget.partial_bytes < 0:
             self.fails(f"the budget counts {budget.pending} and {budget.partial_bytes} bytes")
 
@@ -286,7 +286,7 @@ class Oracle:
             self.fails(f"the process stopped by itself: {life.problem}")
         budget, receiver = service._budget, service._receiver
         for name, left in (
-            ("bytes in flight", budget.used),
+            ("bytes in flight", budget.used + service._growth.used),
             ("waiting connections", budget.paused),
             ("places", len(receiver.places)),
             ("connections", len(receiver.connections)),

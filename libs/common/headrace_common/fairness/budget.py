@@ -21,12 +21,9 @@ frames during inflating may take the other half. No deadlock is possible:
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
-from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import SMALL
 
 LITTLE: Final = 64
@@ -64,8 +61,7 @@ class Reader(Protocol):
 class Budget:
     """Counts the bytes that all connections of a process hold, and decides which connections may read."""
 
-    def __init__(self, process: int, connection: int, inflated: int = SLICE) -> None:
-        """`inflated`: the maximum growth of one frame in bytes."""
+    def __init__(self, process: int, connection: int) -> None:
         self._arrivals = process // 2
         self._unfinished_share = self._arrivals // 2
         self._little_bytes = self._unfinished_share // LITTLE
@@ -83,12 +79,11 @@ class Budget:
         self.pending = 0
         self.released = 0
         """Complete frames that have left so far."""
-        self.growth = Growth(process - self._arrivals, inflated)
 
     @property
     def used(self) -> int:
-        """Returns all bytes in flight."""
-        return self.partial_bytes + self.pending + self.growth.used
+        """Returns all bytes that have arrived and are in flight."""
+        return self.partial_bytes + self.pending
 
     @property
     def crowded(self) -> bool:
@@ -242,53 +237,3 @@ class Budget:
                 waiting.pop(reader, None)  # if it must still wait, it joins the end of the queue
                 reader.pace()
         self._ask_soon()
-
-
-class Growing(Protocol):
-    """A frame, as the growth budget sees it."""
-
-    abandoned: bool
-    grown: int
-    """Bytes by which it has grown."""
-
-    reserved: int
-    """Bytes of these that the budget counts."""
-
-
-class Growth:
-    """The growth budget: room for one frame of any size, and the rest for those that fit there. One that does not gives up what
-    it has grown to, and starts over when that room is its own, until it is stored. Those that wait for it have it in turn.
-    """
-
-    def __init__(self, size: int, most: int) -> None:
-        """`most`: the maximum size of one frame; `size`: the budget of all frames. Both in bytes."""
-        self._shared = size - most
-        self._alone: Growing | None = None  # has the room for any size
-        self._waiting: deque[tuple[Growing, Callable[[], None]]] = deque()
-        self.used = 0
-
-    def reserve(self, frame: Growing, go_on: Callable[[], None]) -> bool:
-        """Returns whether `frame` may hold the bytes to which it has grown. If not, `go_on` is called when it may start over."""
-        others = self.used - frame.reserved
-        beside = others - (self._alone.reserved if self._alone else 0)
-        if frame is not self._alone and beside + frame.grown > self._shared:
-            if self._alone is not None:
-                self.release(frame)
-                self._waiting.append((frame, go_on))
-                return False
-            self._alone = frame
-        self.used, frame.reserved = others + frame.grown, frame.grown
-        return True
-
-    def release(self, frame: Growing) -> None:
-        """Gives back what `frame` holds: the room for any size to the next frame that waits for it."""
-        self.used -= frame.reserved
-        frame.reserved = 0
-        if frame is not self._alone:
-            return
-        self._alone = None
-        while self._alone is None and self._waiting:
-            first, go_on = self._waiting.popleft()
-            if not first.abandoned:
-                self._alone = first
-                go_on()

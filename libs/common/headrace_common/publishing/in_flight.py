@@ -1,4 +1,4 @@
-"""Frames on their way to one partition: how their events are made, and which is next."""
+"""Frames on their way to one partition: how their events are made, which is next, and which may grow."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ class InFlightFrame:
         self.exhausted = False  # all parts are made
         self.abandoned = False
         self.waits = False  # for memory
-        self.grown = self.reserved = 0
+        self.grown = 0
+        """Bytes by which it has grown."""
+        self.reserved = 0
+        """Bytes of these that `Growth` counts."""
 
     def make(
         self, until: float, clock: Callable[[], float], may_grow: Callable[[InFlightFrame], bool], log: Log
@@ -152,3 +155,42 @@ class FrameQueue:
                 self.done(frame)
             else:
                 self.put(frame)
+
+
+class Growth:
+    """The growth budget: room for one frame of any size, and the rest for those that fit there. One that does not gives up what
+    it has grown to, and starts over when that room is its own, until it is stored. Those that wait for it have it in turn.
+    """
+
+    def __init__(self, size: int, most: int) -> None:
+        """`most`: the maximum growth of one frame; `size`: the budget of all frames. Both in bytes."""
+        self._shared = size - most
+        self._alone: InFlightFrame | None = None  # has the room for any size
+        self._waiting: deque[tuple[InFlightFrame, Callable[[], None]]] = deque()
+        self.used = 0
+
+    def reserve(self, frame: InFlightFrame, go_on: Callable[[], None]) -> bool:
+        """Returns whether `frame` may hold the bytes to which it has grown. If not, `go_on` is called when it may start over."""
+        others = self.used - frame.reserved
+        beside = others - (self._alone.reserved if self._alone else 0)
+        if frame is not self._alone and beside + frame.grown > self._shared:
+            if self._alone is not None:
+                self.release(frame)
+                self._waiting.append((frame, go_on))
+                return False
+            self._alone = frame
+        self.used, frame.reserved = others + frame.grown, frame.grown
+        return True
+
+    def release(self, frame: InFlightFrame) -> None:
+        """Gives back what `frame` holds: the room for any size to the next frame that waits for it."""
+        self.used -= frame.reserved
+        frame.reserved = 0
+        if frame is not self._alone:
+            return
+        self._alone = None
+        while self._alone is None and self._waiting:
+            first, go_on = self._waiting.popleft()
+            if not first.abandoned:
+                self._alone = first
+                go_on()

@@ -7,7 +7,6 @@ import random
 from typing import Final
 from zlib import crc32
 
-from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.kafka.producer import FIRST_PAUSE
 from headrace_common.operations.certificates import kafka_key_pair
@@ -17,6 +16,7 @@ from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.delivery import Delivery
+from headrace_common.publishing.in_flight import Growth
 from headrace_common.publishing.pump import Pump, abandon_overdue
 
 QUIET_TIME: Final = 10.0

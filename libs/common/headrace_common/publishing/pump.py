@@ -16,12 +16,11 @@ from typing import Final
 from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
-from headrace_common.fairness.budget import Growth
 from headrace_common.fairness.scheduler import TOLD, Lane, Scheduler, Worker
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.publishing.batch import Batch, Cycle
 from headrace_common.publishing.delivery import OVERDUE, Delivery
-from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, InFlightFrame
+from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener, FrameQueue, Growth, InFlightFrame
 from headrace_common.publishing.rejects import batches, refusal
 from headrace_common.session.interface import Frame
 

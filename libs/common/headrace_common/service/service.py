@@ -44,6 +44,7 @@ from headrace_common.operations.log import STANDARD_ERROR, Log, configure
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import ServiceSettings, parse_arguments
 from headrace_common.operations.tasks import Tasks, stops
+from headrace_common.publishing.in_flight import Growth
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.record import native
 from headrace_common.service.parts import OwnParts, Parts, Runtime
@@ -100,10 +101,9 @@ class Service(Health, Generic[S]):
         settings, limits = self._settings, self._settings.limits
         self._tasks = tasks = Tasks(stop.set)
         scheduler = Scheduler()
-        self._budget = Budget(
-            limits.process_budget, limits.connection_budget - limits.inflated_bytes, limits.inflated_bytes
-        )
-        self._publisher = Publisher(settings.kafka, scheduler, self._budget.growth, self._metrics, self._log, tasks)
+        self._budget = Budget(limits.process_budget, limits.connection_budget - limits.inflated_bytes)
+        self._growth = Growth(limits.process_budget // 2, limits.inflated_bytes)
+        self._publisher = Publisher(settings.kafka, scheduler, self._growth, self._metrics, self._log, tasks)
         self._receiver = ReceiverState(
             publisher=self._publisher,
             budget=self._budget,
@@ -203,7 +203,7 @@ class Service(Health, Generic[S]):
     def collect(self) -> None:
         self._metrics.connections.set(len(self._receiver.connections))
         self._metrics.connections_paused.set(self._budget.paused)
-        self._metrics.budget_used_bytes.set(self._budget.used)
+        self._metrics.budget_used_bytes.set(self._budget.used + self._growth.used)
         self._metrics.budget.set(self._settings.limits.process_budget)
         self._metrics.loop_stall_seconds.set(max((late for _, late in self._stalls), default=0.0))
         self._publisher.collect()
