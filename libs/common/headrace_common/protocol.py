@@ -34,11 +34,8 @@ _TAKEN: Final = (*SECTIONS, "live")
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """How `headrace_common.topics` makes a topic. `configuration` leaves out what depends on the replicas. `setting`: the
-    variable that names it, without prefix.
-    """
+    """How `headrace_common.topics` makes a topic. `configuration` leaves out what depends on the replicas."""
 
-    setting: str
     name: str
     partitions: int
     configuration: Mapping[str, str]

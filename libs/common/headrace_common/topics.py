@@ -47,13 +47,11 @@ def _records(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
     }
     return [
         TopicPlan(
-            "KAFKA__EVENTS_TOPIC",
             kafka.events_topic,
             topics.events_partitions,
             {**shared, "retention.ms": str(topics.events_retention * 1000)},
         ),
         TopicPlan(
-            "KAFKA__QUARANTINE_TOPIC",
             kafka.quarantine_topic,
             topics.quarantine_partitions,
             {**shared, "retention.ms": str(topics.quarantine_retention * 1000)},
@@ -69,8 +67,6 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
     """
     deadline = time.monotonic() + bound
     planned = plans(kafka, topics)
-    if len({plan.name for plan in planned}) < len(planned):
-        raise ConfigError(" and ".join(plan.setting for plan in planned) + " must differ")
     done: dict[str, None] = {}
     while True:
         client = AIOKafkaAdminClient(**client_arguments(kafka))

@@ -17,13 +17,13 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.operations.tasks import Tasks
 from headrace_common.publishing.delivery import Delivery
 from headrace_common.publishing.in_flight import Growth
-from headrace_common.publishing.pump import Pump, abandon_overdue
+from headrace_common.publishing.pump import Pump
 
 QUIET_TIME: Final = 10.0
 """Seconds without a stored batch, while frames wait or are refused, after which a line says so, and `kafka_up` is 0."""
 
-QUIET_LOOK: Final = 1.0
-"""Seconds between two looks for that."""
+LOOK: Final = 1.0
+"""Seconds between two looks for that, and for frames whose deadline has passed."""
 
 STUCK_TIME: Final = 30.0
 """Seconds without a stored batch, while frames wait or are refused, after which readiness turns red."""
@@ -77,8 +77,7 @@ class Publisher:
             self._running.append(self._tasks.start(pump.run(), f"pump {partition}"))
         # With many replicas of few connections each, the first partition would get one from each of them.
         self._rotation = random.randrange(len(self._pumps))  # noqa: S311  (no secret)
-        self._running.append(self._tasks.start(abandon_overdue(self._pumps), "deadlines"))
-        self._running.append(self._tasks.start(self._watch_silence(), "silence"))
+        self._running.append(self._tasks.start(self._watch(), "deadlines"))
 
     async def _first_answer(self) -> None:
         """Waits until Kafka answers and the topics exist. Raises `ConfigError`."""
@@ -99,13 +98,15 @@ class Publisher:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MOST_PAUSE)
 
-    async def _watch_silence(self) -> None:
-        """Looks for how long Kafka has stored nothing while frames waited or were refused. Logs when that is long, and when Kafka
-        stores again.
+    async def _watch(self) -> None:
+        """Abandons the frames whose deadline has passed, and looks for how long Kafka has stored nothing while frames waited or
+        were refused. Logs when that is long, and when Kafka stores again.
         """
         last, told = self._loop.time(), False
         while True:
-            await asyncio.sleep(QUIET_LOOK)
+            await asyncio.sleep(LOOK)
+            for pump in self._pumps:
+                await pump.expire()
             now = self._loop.time()
             stores = any(pump.last_stored >= last for pump in self._pumps)
             if stores or not any(pump.waiting() or pump.refused_at > now - REFUSED_TIME for pump in self._pumps):

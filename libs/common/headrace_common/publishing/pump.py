@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -28,9 +27,6 @@ RETRY_PAUSE: Final = 0.1
 """Seconds until records are sent again under another identity."""
 
 NEVER: Final = float("-inf")
-
-LOOK: Final = 1.0
-"""Seconds between two looks for frames whose deadline has passed."""
 
 
 class Pump:
@@ -266,14 +262,6 @@ class Pump:
     def oldest(self) -> float | None:
         """Returns when the longest-waiting frame was submitted."""
         return next(iter(self._pending)).submitted if self._pending else None
-
-
-async def abandon_overdue(pumps: Sequence[Pump]) -> None:
-    """Abandons the frames whose deadline has passed, for as long as it runs."""
-    while True:
-        await asyncio.sleep(LOOK)
-        for pump in pumps:
-            await pump.expire()
 
 
 class _Making(Worker):

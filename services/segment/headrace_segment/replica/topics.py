@@ -27,7 +27,7 @@ def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
     """Returns the plan for `headrace_common.topics`, unless the topic is not wanted."""
     needed = {**_NEEDED, "max.message.bytes": str(MESSAGE_BYTES)}
     needed["message.timestamp.type"] = "LogAppendTime"  # one clock for all processes
-    plan = TopicPlan("KAFKA__SEGMENTS_TOPIC", kafka.segments_topic, 1, needed)
+    plan = TopicPlan(kafka.segments_topic, 1, needed)
     return [plan] if topics.segments_partitions else []
 
 
