@@ -45,17 +45,13 @@ def _records(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
         "message.timestamp.before.max.ms": str(24 * HOUR_MS),
         "message.timestamp.after.max.ms": str(HOUR_MS),
     }
+    records = (
+        (kafka.events_topic, topics.events_partitions, topics.events_retention),
+        (kafka.quarantine_topic, topics.quarantine_partitions, topics.quarantine_retention),
+    )
     return [
-        TopicPlan(
-            kafka.events_topic,
-            topics.events_partitions,
-            {**shared, "retention.ms": str(topics.events_retention * 1000)},
-        ),
-        TopicPlan(
-            kafka.quarantine_topic,
-            topics.quarantine_partitions,
-            {**shared, "retention.ms": str(topics.quarantine_retention * 1000)},
-        ),
+        TopicPlan(name, partitions, {**shared, "retention.ms": str(seconds * 1000)})
+        for name, partitions, seconds in records
     ]
 
 
