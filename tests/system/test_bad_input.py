@@ -38,8 +38,8 @@ ATTACKERS = 12
 
 
 @asynccontextmanager
-async def watched(receiver: Receiver) -> AsyncIterator[None]:
-    """Meanwhile another client is served without a break, and the receiver takes little more than its budget."""
+async def watched(receiver: Receiver, grows: int) -> AsyncIterator[None]:
+    """Meanwhile another client is served without a break, and the receiver takes at most `grows` bytes more."""
     enough = asyncio.Event()
 
     async def undisturbed(client: ContractClient) -> None:
@@ -56,7 +56,7 @@ async def watched(receiver: Receiver) -> AsyncIterator[None]:
             enough.set()
             await bystander
         await other.receives(await other.send(values(20)))
-    assert memory.grown <= PROCESS_BUDGET + SLACK
+    assert memory.grown <= grows
     assert receiver.exit_status() is None
     assert (await receiver.get("/livez"))[0] == 200
 
@@ -79,7 +79,7 @@ async def test_gzip_bombs(start: Receivers) -> None:
     for body, says in bodies:
         clients = [await ContractClient.connect(FORWARD, receiver.address) for _ in range(ATTACKERS)]
         mark = uuid.uuid4().hex
-        async with watched(receiver):
+        async with watched(receiver, PROCESS_BUDGET + SLACK):
             for client in clients:
                 assert isinstance(client.conversation.client, ForwardClient)
                 await client.send_frame(client.conversation.client.packed(body, 1, compressed="gzip", mark=mark))
@@ -93,3 +93,24 @@ async def test_gzip_bombs(start: Receivers) -> None:
         assert [msgpack.unpackb(each)[1] for each in raw.values()] == [body] * ATTACKERS
         assert {record["reason"] for record in rejects} == {"inflated_limit"}
         assert all(says in record["detail"] for record in rejects)
+
+
+CROWD = 400
+BEGINNING = b"\x92\xa3tag\xc6" + (3 * MIB).to_bytes(4, "big") + bytes(MIB)
+
+
+@pytest.mark.long
+async def test_hundreds_that_bring_beginnings_at_the_same_moment(start: Receivers) -> None:
+    """None of them brings a message, or what one connection may hold; together they would be ten budgets."""
+    receiver = await start(limits=LIMITS)
+    writers = [(await asyncio.open_connection(*receiver.address))[1] for _ in range(CROWD)]
+    try:
+        async with watched(receiver, PROCESS_BUDGET // 2 + SLACK):
+            for writer in writers[:]:
+                writer.write(BEGINNING)
+                writers.append((await asyncio.open_connection(*receiver.address))[1])  # and one that comes meanwhile
+                writers[-1].write(BEGINNING)
+            await asyncio.sleep(5)
+    finally:
+        for writer in writers:
+            writer.transport.abort()
