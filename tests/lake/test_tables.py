@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.layout import ABOUT, EVENTS, SCHEMAS, STATISTICS
+from headrace_lake.tables.on_spark import Span, may_hold
 from headrace_lake.tables.properties import KNOWN_FEATURES
-from headrace_lake.tables.transaction_log import File, LiveFiles, TransactionLog, live_rows
+from headrace_lake.tables.transaction_log import File, LiveFiles, TransactionLog, live_rows, since_time
 from pyspark.sql import SparkSession
 
 
@@ -109,8 +111,9 @@ def minutes(since: int, count: int = 2) -> pa.Table:
 
 
 def offsets(spark: SparkSession, table: str, since: datetime | None = None) -> list[int]:
-    limit = None if since is None else ("time", int(since.timestamp() * 1000))
-    return sorted(row.offset for row in live_rows(spark, table, ["offset", "time"], limit).collect())
+    limit = 0 if since is None else int(since.timestamp() * 1000)
+    rows = live_rows(spark, table, ["offset", "time"], partial(since_time, "time", limit))
+    return sorted(row.offset for row in rows.collect())
 
 
 @pytest.mark.spark
@@ -143,6 +146,19 @@ def test_rows_are_those_of_the_files_that_are_live(
     assert offsets(spark, table, last) == offsets(spark, table, last + timedelta(milliseconds=1)) == [*range(12, 18)]
     assert offsets(spark, table, last + timedelta(milliseconds=2)) == [*range(14, 18)], "the log has no microseconds"
     assert offsets(spark, table, NOON + timedelta(minutes=18)) == []
+
+
+@pytest.mark.parametrize(
+    ("span", "may"),
+    [
+        (Span("b", 1, 20), True), (Span("b", 1, 21), False), (Span("b", 1, 0, 10), False), (Span("b", 1, 0, 11), True),
+        (Span("b", 0, 20), False), (Span("b", 2, 20), False), (Span("a", 1, 20), False), (Span("c", 1, 20), False),
+    ],
+)  # fmt: skip
+def test_only_files_that_may_hold_a_place_are_read(span: Span, may: bool) -> None:
+    ranges = {"topic_id": ("b", "b"), "partition": (1, 1), "offset": (10, 20)}
+    assert may_hold(ranges, [Span("d", 0, 0), span]) is may
+    assert may_hold({"offset": (10, 20)}, [span]), "of other columns the log has no ranges"
 
 
 @pytest.mark.spark

@@ -14,13 +14,14 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace_lake.spark.literals import OURS, quoted
 from headrace_lake.tables.layout import EVENTS
-from headrace_lake.tables.transaction_log import live_rows
+from headrace_lake.tables.transaction_log import live_rows, since_time
 
 DUPLICATE: Final = f"{OURS}duplicate"
 """Column of checked rows: the event is a duplicate. False for a row with a fault: that is not an event."""
@@ -77,7 +78,7 @@ class DedupIndex(Protocol):
 
 def landed(spark: SparkSession, lake: str, since: int, topic_id: str) -> DataFrame:
     """Returns `ASKED` of the events that the table holds since `since` (ms). Skips files by their times."""
-    rows = live_rows(spark, f"{lake}/{EVENTS}", (*ASKED, "topic_id"), ("received_time", since))
+    rows = live_rows(spark, f"{lake}/{EVENTS}", (*ASKED, "topic_id"), partial(since_time, "received_time", since))
     here = f"topic_id = {quoted(topic_id)}"
     partition, offset = _ELSEWHERE
     return rows.where(f"received_time >= timestamp_millis({max(0, since)}L)").selectExpr(

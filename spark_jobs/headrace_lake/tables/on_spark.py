@@ -21,7 +21,7 @@ from headrace_lake.tables.append import DELTA, append
 from headrace_lake.tables.erasures import with_erased
 from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, EVENTS, GAPS, KEY, LOG_AGE, QUARANTINE
 from headrace_lake.tables.properties import APP_ID
-from headrace_lake.tables.transaction_log import live_rows
+from headrace_lake.tables.transaction_log import Ranges, live_rows
 
 ENDLESS: Final = (1 << 63) - 1
 """No offset is beyond it."""
@@ -151,20 +151,19 @@ class Tables:
             for name in settings:
                 self.spark.conf.unset(name)
 
-    def held(self, spans: Iterable[Span]) -> dict[tuple[str, int], Held]:
+    def held(self, spans: Sequence[Span]) -> dict[tuple[str, int], Held]:
         """Returns what the tables hold of `spans`, by Kafka's id of the topic and partition, where they hold anything."""
         return held_in(self.places(spans))
 
-    def places(self, spans: Iterable[Span]) -> DataFrame:
+    def places(self, spans: Sequence[Span]) -> DataFrame:
         """Returns (topic_id, partition, offset, landed_at) of all in `spans` that has landed, was left out, or was erased."""
         inside = within(spans)
-        events, rejects, left_out = (
-            with_erased(
-                self.spark, self.lake, name, self.read(name).where(inside).select(*KEY, "landed_at"), inside
-            )
-            for name in (EVENTS, QUARANTINE, DUPLICATES)
-        )  # fmt: skip
-        return events.unionAll(rejects).unionAll(left_out)
+
+        def of(name: str) -> DataFrame:
+            rows = live_rows(self.spark, self.path(name), (*KEY, "landed_at"), lambda ranges: may_hold(ranges, spans))
+            return with_erased(self.spark, self.lake, name, rows.where(inside), inside)
+
+        return of(EVENTS).unionAll(of(QUARANTINE)).unionAll(of(DUPLICATES))
 
     def delete_days(self, name: str, first: date) -> None:
         """Deletes the days before `first` from the table `name`. The commit reads or writes no data file."""
@@ -196,8 +195,22 @@ def held_in(there: DataFrame) -> dict[tuple[str, int], Held]:
     return {(row[0], row[1]): Held(row[2], row[3], row[4].astimezone(UTC)) for row in counted.collect()}
 
 
+def may_hold(ranges: Ranges, spans: Iterable[Span]) -> bool:
+    """Returns whether a file of these `ranges` may have rows in `spans`."""
+    if not ranges.keys() >= {*KEY}:
+        return True
+    topic_ids, numbers, offsets = (ranges[name] for name in KEY)
+    return any(
+        topic_ids[0] <= span.topic_id <= topic_ids[1]
+        and numbers[0] <= span.partition <= numbers[1]
+        and offsets[0] < span.end
+        and span.start <= offsets[1]
+        for span in spans
+    )
+
+
 def within(spans: Iterable[Span]) -> str:
-    """Returns SQL: a row has its place in `spans`. Plain comparisons, so that Delta can skip files by their statistics."""
+    """Returns SQL: a row has its place in `spans`. Plain comparisons, so that Parquet's reader can skip by its statistics."""
     conditions = (
         f"(topic_id = {quoted(topic_id)} and partition = {number} and offset >= {start} and offset < {end})"
         for topic_id, number, start, end in spans

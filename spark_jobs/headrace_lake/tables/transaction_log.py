@@ -12,10 +12,9 @@ import re
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import unquote
@@ -179,6 +178,11 @@ class TransactionLog:
             )
 
 
+Ranges = Mapping[str, tuple[Any, Any]]
+"""Column -> its least and its greatest value in a file, as far as the log has them, as JSON has them."""
+Wanted = Callable[[Ranges], bool]
+
+
 class File(NamedTuple):
     """A file of a table."""
 
@@ -201,11 +205,9 @@ class LiveFiles(TransactionLog):
         """Returns whether the table has all files of these names in the log."""
         return all(name in self.files for name in names)
 
-    def paths(self, since: tuple[str, int] | None = None) -> list[str]:
-        """Returns where the files are; `since`: see `live_rows`."""
-        names = [
-            name for name, file in self.files.items() if since is None or _latest(file.stats, since[0]) >= since[1]
-        ]
+    def paths(self, wanted: Wanted = lambda _: True) -> list[str]:
+        """Returns where the files are; `wanted`: see `live_rows`."""
+        names = [name for name, file in self.files.items() if wanted(_ranges(file.stats))]
         return [unquote(name) if is_foreign(name) else f"{self._table}/{unquote(name)}" for name in names]
 
     @override
@@ -235,20 +237,18 @@ def is_foreign(name: str) -> bool:
     return ":/" in name or name.startswith("/")
 
 
-def live_rows(
-    spark: SparkSession, table: str, columns: Sequence[str], since: tuple[str, int] | None = None
-) -> DataFrame:
+def live_rows(spark: SparkSession, table: str, columns: Sequence[str], wanted: Wanted = lambda _: True) -> DataFrame:
     """Returns `columns` of the rows that the table at the path `table` has now; none of them may be the one of its days.
 
     Delta's own read first computes the state of the table in Spark jobs, whose classes and generated code a start would load for
-    nothing else. `since`: a column and a Unix time in ms; then files that end before it in that column are left out. Blocks on
-    storage; raises `HaltError` if the log cannot be read as it must be.
+    nothing else. Files that are not `wanted` are left out. Blocks on storage; raises `HaltError` if the log cannot be read as it
+    must be.
     """
     log = LiveFiles(Storage(spark), table)
     log.latest()
     there = StructType.fromJson(json.loads(log.metadata["schemaString"]))
     schema = StructType([there[name] for name in columns])
-    files = log.paths(since)
+    files = log.paths(wanted)
     if files:
         return plain_parquet(spark.read.schema(schema), files)
     # `createDataFrame` of no rows starts workers of Python
@@ -262,9 +262,14 @@ def plain_parquet(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
     return reader.option(_AS_PATTERNS, "false").parquet(*files)
 
 
-def _latest(stats: str | None, column: str) -> float:
-    """Returns the Unix time in ms that no row of a file is later than in `column`, by its statistics."""
-    with suppress(KeyError, TypeError, ValueError):
-        text = json.loads(stats or "")["maxValues"][column]
-        return datetime.fromisoformat(text).timestamp() * 1000 + 1  # Delta cuts off the microseconds
-    return inf
+def since_time(column: str, moment: int, ranges: Ranges) -> bool:
+    """Returns whether a file may have rows at or after a Unix time in ms."""
+    with suppress(KeyError, TypeError, ValueError):  # beyond Python's calendar
+        return datetime.fromisoformat(ranges[column][1]).timestamp() * 1000 + 1 >= moment  # Delta cuts off microseconds
+    return True
+
+
+def _ranges(stats: str | None) -> Ranges:
+    found: Mapping[str, Any] = json.loads(stats or "{}")
+    low, high = found.get("minValues", {}), found.get("maxValues", {})
+    return {name: (low[name], high[name]) for name in low.keys() & high.keys()}
