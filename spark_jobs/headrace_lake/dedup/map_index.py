@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -10,17 +11,19 @@ from typing_extensions import override
 
 from headrace_lake.dedup.index import DUPLICATE, PLACE, TIME, DedupIndex, IndexState, WriteRows, landed
 from headrace_lake.rows.decode import FAULT
-from headrace_lake.spark.jvm import call_method, define, java_array, java_class
+from headrace_lake.spark.jvm import define, java_array, java_class
+from headrace_lake.tables.append import scala_list
 
-_FUNCTIONS: Final = "org.apache.spark.sql.functions"
-_UDF: Final = ("org.apache.spark.sql.api.java.UDF3", "org.apache.spark.sql.types.DataType")
+_SQL: Final = "org.apache.spark.sql"
 
 
 def function_of(spark: SparkSession, ids: Any) -> Any:
-    """Returns a Spark function that asks `ids`, a `RecentIds`."""
-    boolean = java_class(spark, "org.apache.spark.sql.types.DataTypes").BooleanType
-    function = call_method(spark, _FUNCTIONS, "udf", _UDF, (ids, boolean))
-    return function.asNondeterministic()  # so that Spark neither repeats nor moves it
+    """Returns a Spark function that asks `ids`, a `RecentIds`, without encoders: Spark would analyse them for every batch."""
+    named = partial(java_class, spark)
+    boolean, none = named(f"{_SQL}.types.DataTypes").BooleanType, named("scala.Option").empty()
+    ask, deterministic = named(f"{_SQL}.internal.ToScalaUDF").apply(ids), False  # so Spark neither repeats nor moves it
+    made = named(f"{_SQL}.expressions.SparkUserDefinedFunction")
+    return made(ask, boolean, scala_list(spark, []), none, none, True, deterministic)
 
 
 class MapIndex(DedupIndex):
@@ -58,6 +61,6 @@ class MapIndex(DedupIndex):
 
     def _asked(self) -> Column:
         """Returns whether a row with the columns `ASKED` is a duplicate; what is not is added."""
-        functions = java_class(self._spark, _FUNCTIONS)
+        functions = java_class(self._spark, f"{_SQL}.functions")
         columns = [functions.expr(argument) for argument in ("binary(event_id)", TIME, PLACE)]
-        return Column(self._function.apply(java_array(self._spark, "org.apache.spark.sql.Column", columns)))
+        return Column(self._function.apply(java_array(self._spark, f"{_SQL}.Column", columns)))

@@ -36,19 +36,6 @@ def java_array(spark: SparkSession, of: str, values: Sequence[Any]) -> Any:
     return array
 
 
-def call_method(
-    spark: SparkSession, owner: str, method: str, kinds: Sequence[str], arguments: Sequence[Any], *, on: Any = None
-) -> Any:
-    """Calls the `method` of the class or interface `owner` whose parameters have exactly these `kinds`, on `on` or a static one.
-
-    By itself py4j takes the first overload that fits, in the JVM's order, and that order differs between JVMs. Nor does it find
-    a method of an object whose own class is not public.
-    """
-    java = java_class(spark, "java.lang.Class")
-    found = java.forName(owner).getMethod(method, java_array(spark, "java.lang.Class", [*map(java.forName, kinds)]))
-    return found.invoke(on, java_array(spark, "java.lang.Object", arguments))
-
-
 def selected(frame: DataFrame, *texts: str) -> DataFrame:
     """Returns ``frame.selectExpr(*texts)``, whose texts go to the JVM together: by themselves each is a call."""
     array = java_class(frame.sparkSession, "org.apache.commons.lang3.StringUtils").split(_BETWEEN.join(texts), _BETWEEN)
