@@ -87,8 +87,8 @@ def claimed_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 def runs(
     spark: SparkSession, topics: KafkaSettings, tmp_path: Path, empty_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Runs]:
-    """Runs of the job on new tables; two tasks land even a small batch. Without its folder `lake`, the job makes them."""
-    monkeypatch.setattr(on_spark, "_LITTLE", 1)
+    """Runs of the job on new tables; several tasks land even a small batch. Without its folder `lake`, the job makes them."""
+    monkeypatch.setattr(on_spark, "_TASK", 1)
     made = Runs(spark, topics, tmp_path)
     shutil.copytree(empty_tables, made.lake)
     yield made

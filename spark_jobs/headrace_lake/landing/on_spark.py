@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -31,9 +31,7 @@ _AGE: Final = "_headrace?age"
 _SECONDS: Final = "(unix_micros(landed_at) - unix_micros(received_time)) div 1000000"
 _AGED: Final = f"if({_WANTED}, greatest(0, least({OLDEST}, {_SECONDS})), null) as `{_AGE}`"
 
-_LITTLE: Final = 10_000
-"""Offsets that are worth a task: reading and writing them takes longer than starting it and its file."""
-_ENOUGH: Final = 25_000
+_TASK: Final = 25_000
 """Offsets that are enough for a task: reading and writing them takes many times as long as starting it and its file."""
 
 
@@ -161,23 +159,7 @@ def _add_events(landed: Landed, topic: str, seen: Mapping[str, Any]) -> None:
     landed.left_out += read(seen)
 
 
-def gathered(records: DataFrame, ranges: Iterable[Range]) -> DataFrame:
+def gathered(records: DataFrame, ranges: Sequence[Range]) -> DataFrame:
     """Returns `records`, a frame of the Kafka source with a task for each of `ranges`, in as few tasks as is good."""
-    sizes = [item.end - item.start for item in ranges]
-    count = tasks(sizes, records.sparkSession.sparkContext.defaultParallelism)
-    return records if count == len(sizes) else records.coalesce(count)
-
-
-def tasks(sizes: list[int], parallelism: int) -> int:
-    """Returns how many tasks read ranges of these `sizes`: at most one for each, and enough for all cores if there is much to do.
-
-    Spark gives each task about as many ranges, whatever their sizes: so no task gets far more than is enough, even if it gets
-    the largest ones.
-    """
-    largest = sorted(sizes, reverse=True)
-    count = max(min(parallelism, math.ceil(sum(sizes) / _LITTLE)), math.ceil(sum(sizes) / _ENOUGH))
-    while count < len(sizes):
-        if sum(largest[: math.ceil(len(sizes) / count)]) <= 2 * _ENOUGH:
-            return count
-        count *= 2
-    return len(sizes)
+    count = math.ceil(sum(item.end - item.start for item in ranges) / _TASK)
+    return records.coalesce(count) if count < len(ranges) else records
