@@ -133,7 +133,7 @@ OPTIONS = (
 async def drawn(url: str) -> str:
     """Returns the document that Chromium has made of a page after three seconds of its own time."""
     done = await asyncio.to_thread(subprocess.run, ("chromium", *OPTIONS, url), capture_output=True, text=True)
-    return done.stdout
+    return done.stdout.replace("&nbsp;", " ")
 
 
 def seen(page: str, name: str) -> str:

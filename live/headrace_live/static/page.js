@@ -16,7 +16,11 @@ function make(tag, attributes = {}, ...children) {
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;
 }
-function say(node, text) { if (node.textContent !== text) node.textContent = text; }
+const tied = (text) => text.replace(/(\d) (?=\d|(ms|s|min|h|d|[KMGT]?i?B)\b)/g, "$1\u00a0"); // a line does not end in a figure
+function say(node, text) {
+  const told = tied(text);
+  if (node.textContent !== told) node.textContent = told;
+}
 function dress(node, name) { if (node.getAttribute("class") !== name) node.setAttribute("class", name); }
 function redraw(node, told, build) { // only if it is told otherwise: a selection in it survives
   const text = JSON.stringify(told);
@@ -70,7 +74,7 @@ function drawVerdict() {
   say($("word"), WORDS[level]);
   say($("title"), text);
   say($("see"), see);
-  redraw($("lines"), more, () => more.map((each) => make("li", {}, each.text, " ", make("code", {}, each.see))));
+  redraw($("lines"), more, () => more.map((each) => make("li", {}, tied(each.text), " ", make("code", {}, each.see))));
   document.title = `${level === "good" ? "" : `${WORDS[level]} · `}${short(state.figures.events)} ev/s · Headrace live`;
 }
 
