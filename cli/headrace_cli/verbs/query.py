@@ -10,12 +10,10 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import duckdb
 import typer
-from headrace_common.operations.settings import KafkaSettings
-from headrace_reader.fresh.union import add_unlanded
 from headrace_reader.logjam import LOSSES as LOGJAM_LOSSES
 from headrace_reader.proof import exactly_once
 from headrace_reader.tables import TABLES, Row, connect, rows
@@ -27,7 +25,9 @@ from rich.table import Table
 from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError, check_known
 from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples
-from headrace_cli.stack.reach import check_reachable, kafka_settings
+
+if TYPE_CHECKING:
+    from headrace_common.operations.settings import KafkaSettings
 
 app = typer.Typer()
 
@@ -38,7 +38,6 @@ app = typer.Typer()
         "./headrace query --named exactly-once --lake s3://bucket/lake",
         './headrace query "from events where day = today()" --csv > today.csv',
         './headrace query --fresh "from events order by received_time desc limit 5"',
-        "./headrace query --named schema",
     )
 )
 def query(
@@ -70,6 +69,8 @@ def query(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with the names.")] = False,
 ) -> int:
     """Query the lake with DuckDB's SQL. With --named exactly-once, the exit status is 1 if the proof fails."""
+    from headrace_cli.stack.reach import kafka_settings  # here, because the help needs no Kafka
+
     place = lake or state / "lake"
     if as_json and as_csv:
         raise CommandError("--json and --csv: name one of them.", status=2)
@@ -105,6 +106,10 @@ def run(sql: str, lake: Path | str, fresh: KafkaSettings | None = None) -> list[
     """
     with connect(lake) as connection:
         if fresh is not None:
+            from headrace_reader.fresh.union import add_unlanded  # it takes half a second
+
+            from headrace_cli.stack.reach import check_reachable
+
             asyncio.run(check_reachable(fresh))
             if why := add_unlanded(connection, fresh):
                 console.ERR.print(f"Only what has landed: {why}.", markup=False)
@@ -177,7 +182,6 @@ QUERIES: Final = {
 """The first queries that people need. Temporary views are those of DuckDB's own that read an object store."""
 
 NAMED: Final = (PROOF, *QUERIES)
-
 _LAST_LANDED: Final = """
     select max(landed_at) filter ("from" < "to") as last, (select count(*) from quarantine) as bad from batches"""
 """Lines that cover no offset are of a claim: nothing landed then."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from headrace_reader.text import printable
@@ -14,13 +14,9 @@ from rich.text import Text
 from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, EXIT_NOTHING_RUNS
 from headrace_cli.options import StateOption
-from headrace_cli.stack.reach import not_ready
 from headrace_cli.stack.state import StateFolder
 
 app = typer.Typer()
-
-SOURCES: Final = 3
-"""Sources that are shown, at most."""
 
 
 @app.command()
@@ -40,6 +36,8 @@ def status(
         console.line("stack", "note", told)
     if as_json or not record:
         return 0 if record else EXIT_NOTHING_RUNS
+    from headrace_cli.stack.reach import not_ready  # here, because the help needs no Kafka
+
     table = console.table("", "~state", "~address", "health and metrics", "pid")
     for name, part in record["parts"].items():
         problem = asyncio.run(not_ready(part["ready"], part["address"]))
@@ -62,6 +60,6 @@ async def _say_who_sends(state: Path) -> None:
         found = busiest(await scraper.look(await parts_of(state, ())))
     finally:
         await scraper.close()
-    for each in found[:SOURCES]:
+    for each in found[:3]:
         who, size = f"{each.service} from {printable(each.source)}", console.format_size(each.bytes)
         console.OUT.print(f"In the last minute {who}: {each.events:,} events, {size}", markup=False)

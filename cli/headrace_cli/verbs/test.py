@@ -39,7 +39,6 @@ WHOLE: Final = (
 SELECTING: Final = ("tests", "./tests", "-k", "-m", "--lf", "--last-failed", "--sw", "--stepwise")
 """Beginnings of pytest's arguments that select tests."""
 
-
 app = typer.Typer()
 
 
