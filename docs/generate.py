@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from headrace_cli.__main__ import VERBS, verb
 from headrace_cli.verbs.snippet import CLIENTS, PORTS, configuration
 from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics
-from headrace_common.operations.settings import ServiceSettings, TopicsProcessSettings
-from headrace_common.operations.variables import each_setting, variable
+from headrace_common.operations.settings import LimitSettings, ServiceSettings, TopicsProcessSettings
+from headrace_common.operations.variables import BYTE_UNITS, SECOND_UNITS, each_setting, variable
 from headrace_common.protocol import installed
 from headrace_common.record.contract import EVENT_RULES
 from headrace_lake.configuration.settings import LakeProcessSettings
@@ -137,12 +138,19 @@ def verbs() -> str:
     return "".join(f"  {name:11}{text}\n" for name, text in sorted(first.items()))
 
 
+def chart() -> str:
+    """What the chart knows of settings: the units of their values, and defaults, of which it makes memory and times."""
+    limits = {name: field.default for name, field in LimitSettings.model_fields.items()}
+    return json.dumps({"bytes": BYTE_UNITS, "seconds": SECOND_UNITS, "limits": limits}, indent=1) + "\n"
+
+
 PAGES = {
     DOCS / "settings.md": settings,
     DOCS / "metrics.md": metrics,
     DOCS / "clients.md": clients,
     DOCS / "lake.md": lake,
     ROOT / "cli" / "headrace_cli" / "verbs.txt": verbs,
+    ROOT / "deploy" / "helm" / "headrace" / "files" / "settings.json": chart,
 }
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from headrace_cli.options import StateOption
 from headrace_cli.stack.state import StateFolder
 
 STOP_SECONDS: Final = 90.0
-"""Time for a supervisor to stop its stack: receivers drain for up to 35 s, then the broker stops."""
+"""Time for a supervisor to stop its stack: receivers drain, then the broker stops."""
 
 app = typer.Typer()
 

@@ -8,7 +8,7 @@
 
 {{/* A setting as a number, by the units of settings: (dict "root" $ "kind" "bytes" "text" "256MiB"). */}}
 {{- define "headrace.setting" -}}
-{{- $units := get (.root.Files.Get "files/units.json" | fromJson) .kind -}}
+{{- $units := get (.root.Files.Get "files/settings.json" | fromJson) .kind -}}
 {{- include "headrace.number" (dict "text" (ternary (lower (toString .text)) .text (kindIs "string" .text)) "units" (set $units "" 1)) -}}
 {{- end -}}
 

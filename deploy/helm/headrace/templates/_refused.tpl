@@ -40,7 +40,7 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- define "headrace.refused.sizes" -}}
 {{- $limits := dig "limits" dict (default dict .values.settings) -}}
 {{- $sizes := dict -}}
-{{- range $name, $usual := dict "process_budget" "256MiB" "connection_budget" "96MiB" "frame_bytes" "16MiB" "inflated_bytes" "64MiB" -}}
+{{- range $name, $usual := pick (get (.root.Files.Get "files/settings.json" | fromJson) "limits") "process_budget" "connection_budget" "frame_bytes" "inflated_bytes" -}}
 {{- $_ := set $sizes $name (include "headrace.setting" (dict "root" $.root "kind" "bytes" "text" (get (default dict $limits) $name | default $usual)) | default "0" | float64) -}}
 {{- end -}}
 {{- $memory := include "headrace.amount" (dig "limits" "memory" "" (default dict .values.resources)) -}}
@@ -48,10 +48,10 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 {{- fail (printf "%s.resources.limits.memory: %v is below twice limits.process_budget and 128 MiB." .where .values.resources.limits.memory) -}}
 {{- end -}}
 {{- if lt $sizes.process_budget (mulf 2 $sizes.connection_budget) -}}
-{{- fail (printf "%s.settings.limits.process_budget: it is below twice limits.connection_budget (96MiB unless it is set)." .where) -}}
+{{- fail (printf "%s.settings.limits.process_budget: it is below twice limits.connection_budget." .where) -}}
 {{- end -}}
 {{- if lt $sizes.connection_budget (addf $sizes.frame_bytes $sizes.inflated_bytes) -}}
-{{- fail (printf "%s.settings.limits.connection_budget: it is below limits.frame_bytes (16MiB) and limits.inflated_bytes (64MiB unless they are set)." .where) -}}
+{{- fail (printf "%s.settings.limits.connection_budget: it is below limits.frame_bytes and limits.inflated_bytes." .where) -}}
 {{- end -}}
 {{- end -}}
 
