@@ -188,6 +188,12 @@ def test_anything_but_one_query_of_the_lake_is_refused_in_a_line(
     assert sorted(lake.rglob("*")) == before
 
 
+@pytest.mark.parametrize("name", ["service", "body.service", "events.service"])
+def test_who_asks_for_a_clients_field_is_told_where_it_is(lake: Path, name: str) -> None:
+    with pytest.raises(CommandError, match=re.escape("body->>'$.service'")):
+        query.run(f"select {name} from events", lake)
+
+
 def test_ctrl_c_ends_a_query_that_runs(lake: Path) -> None:
     with connect(lake) as connection:
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -145,7 +145,7 @@ def _shell(place: Path | str, fresh: KafkaSettings | None) -> int:
 
 
 PROOF: Final = "exactly-once"
-_UNKNOWN: Final = re.compile(r'column "(\w+)" not found|[Cc]ould not find key "(\w+)"|column named "(\w+)"')
+_UNKNOWN: Final = re.compile(r"""column (?:named )?"(\w+)"|[Cc]ould not find key "(\w+)"|extract field '(\w+)'""")
 """What DuckDB says of a name that no table has."""
 QUERIES: Final = {
     "erasures": """
