@@ -140,7 +140,8 @@ def verbs() -> str:
 
 def chart() -> str:
     """What the chart knows of settings: the units of their values, and defaults, of which it makes memory and times."""
-    limits = {name: field.default for name, field in LimitSettings.model_fields.items()}
+    names = ("drain_time", "process_budget", "connection_budget", "frame_bytes", "inflated_bytes")
+    limits = {name: LimitSettings.model_fields[name].default for name in names}
     return json.dumps({"bytes": BYTE_UNITS, "seconds": SECOND_UNITS, "limits": limits}, indent=1) + "\n"
 
 
