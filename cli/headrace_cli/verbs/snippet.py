@@ -41,7 +41,7 @@ def snippet(
     """Print a client's configuration for this stack, or for the usual ports if nothing runs."""
     if not client:
         for name, path in CLIENTS.items():
-            print(f"{name:<12} {path.parent.name}, {PORTS[path.parent.name]}")
+            print(f"{name:<14} {path.parent.name}, {PORTS[path.parent.name]}")
         return 0
     check_known("client", [client], CLIENTS)
     protocol = CLIENTS[client].parent.name
