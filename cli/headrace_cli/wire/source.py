@@ -19,6 +19,7 @@ import orjson
 LINE_BYTES: Final = 960 << 10
 """Longest line; the rest is cut off. With its mark it is below LIMITS__EVENT_BYTES, unless JSON escapes much of it."""
 _READ: Final = 64 << 10
+_TICK: Final = 0.02
 
 Event = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ class RateSource(EventSource):
                 due = min(self._total, 1 + int((time.monotonic() - self._began) * self._rate))
                 if due > self.taken:
                     return [self._event(number) for number in self._next(min(most, due - self.taken))]
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(_TICK)
             return []
 
     def _event(self, number: int) -> Event:
