@@ -127,7 +127,8 @@ class Model:
             self._replicas(scrapes, time),
             events=rate(pairs, "headrace_events_stored_total"),
             bytes=rate(pairs, "headrace_received_bytes_total"),
-            connections=total("headrace_logjam_clients" if name == "logjam" else "headrace_connections"),
+            # sockets of ZeroMQ and of datagrams, which the gauge counts as well, are no client
+            connections=max(0, total("headrace_connections_opened_total") - total("headrace_connections_closed_total")),
             p50=quantile(buckets, 0.5),
             p99=quantile(buckets, 0.99),
             used=total("headrace_budget_used_bytes"),

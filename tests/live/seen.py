@@ -25,7 +25,8 @@ def receiver(
     **values: float,
 ) -> Scrape:
     figures = {
-        "headrace_connections": 3.0, "headrace_events_stored_total": stored, "headrace_budget_bytes": 1000.0,
+        "headrace_connections": 4.0, "headrace_events_stored_total": stored, "headrace_budget_bytes": 1000.0,
+        "headrace_connections_opened_total": 5.0, "headrace_connections_closed_total": 2.0,
         "headrace_kafka_up": 1.0, "process_start_time_seconds": UNIX, **values,
     }  # fmt: skip
     notes = () if ready else ("Kafka is away",)

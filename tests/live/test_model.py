@@ -140,7 +140,7 @@ GAPS = TablesLook("", {"events": 1}, None, [GapTotal("retention", 1, 70)])
             "1,000 events a second from 3 connections; landed 1.5 s after receipt.",
         ),
         (
-            [look(at, receiver(at, 5, headrace_connections=0)) for at in (0, 3)], GOOD,
+            [look(at, receiver(at, 5, headrace_connections_opened_total=2)) for at in (0, 3)], GOOD,
             "All is ready. Nobody sends: nobody is connected.",
         ),
         ([look(0)], WATCH, "No part is known yet."),
