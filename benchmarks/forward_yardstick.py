@@ -3,7 +3,7 @@
 Builds ``benchmarks/reference`` with `go`, which must be there. Many small clients and few large ones, saturated and at half of
 that, and two thousand clients of one event a second each.
 
-    .venv/bin/python -m benchmarks.forward_yardstick [--seconds 5] [--rounds 3] [--dry]
+    .venv/bin/python -m benchmarks.forward_yardstick [--seconds 5] [--rounds 3] [--dry] [--worse 15]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,20 @@ from typing import Final
 import psutil
 from headrace_cli.machine.ports import free_port
 
-from benchmarks.load import COST, TOPIC, Load, kafka, machine, options, phase, receiver, running, together, write
+from benchmarks.load import (
+    COST,
+    RESULTS,
+    TOPIC,
+    Load,
+    kafka,
+    machine,
+    options,
+    phase,
+    receiver,
+    running,
+    together,
+    write,
+)
 
 REFERENCE: Final = Path(__file__).parent / "reference"
 SHAPES: Final = ((256, 1, 24), (64, 20, 24), (16, 500, 24), (1, 500, 24), (16, 500, 270))
@@ -43,7 +56,9 @@ def reference(folder: Path, bootstrap: str) -> Iterator[tuple[psutil.Process, in
 
 def main() -> None:
     """Takes turns and writes the results."""
-    given = options(__doc__).parse_args()
+    parser = options(__doc__)
+    parser.add_argument("--worse", type=float, help="fail if a ratio to Go is above the results' by this many percent")
+    given = parser.parse_args()
     rows = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -80,7 +95,18 @@ def main() -> None:
         "| shape | load | CPU-s per million events, headrace | go | ratio | without its native core | ratio "
         "| ack p50 / p99 / slowest, headrace | go | without its native core | memory at most, MB, headrace | go |"
     )
+    before = ratios((RESULTS / "forward-shapes.md").read_text().splitlines())
     write("forward-shapes", "\n".join((head, "", columns, "|---" * 12 + "|", *rows)), dry=given.dry)
+    if given.worse:
+        most = 1 + given.worse / 100
+        if worse := [name for name, ratio in ratios(rows).items() if ratio > most * before[name]]:
+            raise SystemExit(f"more than {given.worse:g} % worse beside Go than before: {', '.join(worse)}")
+
+
+def ratios(lines: Sequence[str]) -> dict[str, float]:
+    """Returns the ratio to Go of each row of results, by its shape and load."""
+    cells = [line.strip("| ").split(" | ") for line in lines if " x " in line and line.startswith("|")]
+    return {f"{shape}, {load}": float(ratio) for shape, load, _, _, ratio, *_ in cells}
 
 
 def _row(name: str, sides: dict[str, dict[str, float]]) -> str:
