@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from headrace_common import receiver
+from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.session.client import Remark
 from headrace_courier.client import Acknowledged, CourierReplies
+from headrace_courier.protocol import build
 from headrace_courier.session import TICK
+from headrace_courier.settings import CourierSettings
 from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, identity, jdat
 
 from tests.courier.driving import HELO, NONCE, drive, every_way, evnt, numbered, session
-from tests.driving import feed
+from tests.driving import PEER, feed
 
 OTHER = bytes(reversed(NONCE))
 
@@ -44,6 +49,16 @@ def test_who_may_say_what(data: bytes, replies: list[Any], ignored: dict[Message
     assert outcome.error is None
     assert outcome.ignored == ignored
     assert sorted(map(repr, outcome.replies)) == sorted(map(repr, replies))  # a PONG overtakes what waits
+
+
+def test_what_is_ignored_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver, "stream_listeners", lambda runtime, port, make: make)
+    runtime: Any = SimpleNamespace(settings=CourierSettings(), metrics=ReceiverMetrics())
+    make: Any = build(runtime).listeners
+    feed(make(PEER), HELO + COMPLAINT + WHAT + WHAT)
+    told = runtime.metrics.registry.get_sample_value
+    counts = [told("headrace_messages_ignored_total", {"kind": kind}) for kind in ("complaint", "unknown")]
+    assert counts == [1, 2]
 
 
 def test_our_version_is_32_bytes_and_says_that_evnt_is_spoken() -> None:
