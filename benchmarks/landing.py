@@ -1,6 +1,6 @@
 """The cost of landing: CPU per event of the unmodified job beside a sink that discards the same decoded rows.
 
-    .venv/bin/python -m benchmarks.landing [--events N] [--batch 190000]
+    .venv/bin/python -m benchmarks.landing [--events N] [--batch 190000] [--resent 0]
 
 Fills a topic and reads it several times in one JVM: into Spark's no-op sink, and with the landing job (same source, decoding
 and batches), without deduplication and with each of the two indexes; the first rounds warm it up and do not count. CPU is that
@@ -51,8 +51,6 @@ WAYS: dict[str, dict[str, Any]] = {"plain": {"horizon": 0}, "map": {}, "arrays":
 """Name of the measurement -> settings of the lake."""
 PARTITIONS: Final = 4
 PER_FRAME: Final = 500
-RESENT: Final = 100
-"""One event in this many is a resend."""
 BACK: Final = 1500
 """Resends repeat events from up to this many frames ago: from this batch, or from one of the last four."""
 
@@ -92,8 +90,8 @@ class Meter:
         return total
 
 
-async def fill(kafka: KafkaSettings, events: int) -> int:
-    """Sends `events` different events, and in each frame resends of earlier ones. Returns the median size of the values."""
+async def fill(kafka: KafkaSettings, events: int, resent: int) -> int:
+    """Sends `events` different events, and in each frame `resent` earlier ones again. Returns the median size of the values."""
     rng = random.Random(7)
     words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(3000)]
     values = [
@@ -120,7 +118,7 @@ async def fill(kafka: KafkaSettings, events: int) -> int:
             frame = [(number, index) for index in range(min(PER_FRAME, events - number * PER_FRAME))]
             if number:
                 earlier = rng.randrange(max(0, number - BACK), number)
-                frame += [(earlier, rng.randrange(PER_FRAME)) for _ in range(PER_FRAME // RESENT)]
+                frame += [(earlier, rng.randrange(PER_FRAME)) for _ in range(resent)]
             await send(producer, kafka.events_topic, number % PARTITIONS, (sent(*each) for each in frame))
     return round(statistics.median(map(len, values)))
 
@@ -182,6 +180,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--batch", type=int, default=190_000, help="records in a batch")
+    parser.add_argument("--resent", type=int, default=5, help=f"resends beside each {PER_FRAME} events")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--warm", type=int, default=WARM, help="rounds that do not count")
     parser.add_argument("--dry", action="store_true", help="a trial: write no results")
@@ -191,7 +190,7 @@ def main() -> None:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with stage(PARTITIONS) as here:
-        size = asyncio.run(fill(here.kafka, given.events))
+        size = asyncio.run(fill(here.kafka, given.events, given.resent))
         spark = session(LakeSettings(jars=jars("spark"), driver_memory="2g"), LogSettings())
         meter = Meter(here.broker.pid)
         for number in range(given.warm + given.rounds):
@@ -218,7 +217,7 @@ def main() -> None:
     cost = {name: f"{statistics.median(figures):.1f}" for name, figures in taken.items()}
     title = (
         f"Landing, batches of {given.batch:,} events on {PARTITIONS} partitions, 8 headers, values of {size} bytes, warm JVM,"
-        f" one record in {RESENT} a resend; medians of {given.rounds} rounds."
+        f" {given.resent} resends beside each {PER_FRAME} events; medians of {given.rounds} rounds."
     )
     rows: list[tuple[str, object]] = [
         ("CPU-s per million records, decoded and thrown away (no-op sink)", cost[NOOP]),
@@ -230,7 +229,7 @@ def main() -> None:
         ("`arrays` / without", ratio("arrays", "plain")),
         *((f"bytes of memory for each id, `{name}`", f"{each:.0f}") for name, each in remembered.items()),
     ]
-    write("landing", title, rows, by="benchmarks.landing", dry=given.dry)
+    write("landing" if given.resent else "landing-without-resends", title, rows, by="benchmarks.landing", dry=given.dry)
 
 
 if __name__ == "__main__":
