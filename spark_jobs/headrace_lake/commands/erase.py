@@ -31,7 +31,6 @@ from headrace_lake.tables.on_spark import Tables
 
 _ATTEMPTS: Final = 20  # at a list that another erasure overtakes
 
-
 _EXAMPLES: Final = """examples:
   what it would erase:
     python -m headrace_lake erase --where "get_json_object(body, '$.user.email') = 'ada@example.org'"

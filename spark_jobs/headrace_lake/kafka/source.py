@@ -201,7 +201,7 @@ class Brokers:
         Raises `HaltError` if Kafka refuses to describe them, `ConfigError` if its brokers give topics no ids.
         """
         found = {}
-        answers = self._client().describeTopics(self._list(names)).topicNameValues()
+        answers = self._client().describeTopics(list(names)).topicNameValues()
         for name in names:
             try:
                 description = self._wait(answers.get(name))
@@ -281,22 +281,14 @@ class Brokers:
 
     def _client(self) -> Any:
         if self._admin is None:
-            options = self._class("java.util.HashMap")()
-            for name, value in client_options(self._settings).items():
-                options.put(name, value)
+            create = self._class("org.apache.kafka.clients.admin.AdminClient").create
             try:
-                self._admin = self._class("org.apache.kafka.clients.admin.AdminClient").create(options)
+                self._admin = create(client_options(self._settings))
             except Py4JJavaError as error:
                 # no broker has an address, or nobody gives us a token
                 kind = KafkaAwayError if kafka_is_away(" | ".join(chain(error))) else HaltError
                 raise kind(f"Kafka's client does not start: {root_cause(error)}") from error
         return self._admin
-
-    def _list(self, names: Iterable[str]) -> Any:
-        array = self._class("java.util.ArrayList")()
-        for name in names:
-            array.add(name)
-        return array
 
     def _wait(self, future: Any) -> Any:
         try:

@@ -41,10 +41,8 @@ FAULT: Final = f"{OURS}fault"
 """Column of decoded rows: a `RecordFault`; null if the record is sound."""
 
 _RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_TEXT: Final = "if(json, string(value), null)"
 _CALENDAR: Final = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
 """The limits of other readers' calendars."""
-
 
 _ROOM: Final = 1 << 30
 """Values for which a histogram has room; it takes memory only for those that it meets."""
