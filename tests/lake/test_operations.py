@@ -92,7 +92,7 @@ def test_a_new_epoch_has_a_new_checkpoint_and_deletes_older_ones() -> None:
 def test_brokers_that_give_topics_no_ids_are_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """78 ends the process, and a supervisor does not start it again and again."""
     brokers = Brokers(MagicMock(), KafkaSettings())
-    for name in ("_client", "_list", "_wait"):
+    for name in ("_client", "_wait"):
         monkeypatch.setattr(brokers, name, MagicMock())
     brokers._wait().topicId().toString.return_value = "A" * 22  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match=r"give the topic t no id: they are older than Kafka 2\.8"):
