@@ -43,11 +43,12 @@ async def read(settings: KafkaSettings, landed: Landed, take: Callable[[str, lis
     Raises `TablesAloneError` if Kafka has lost a part of them or there are more than the limits, `CommandError` if it does not
     answer.
     """
-    consumer, name = make_consumer(settings, isolation_level="read_committed"), settings.events_topic
+    name = settings.events_topic
     try:
         topic = (await known_topics(settings, [name])).get(name)
         if topic is None:
             return
+        consumer = make_consumer(settings, isolation_level="read_committed")
         places = [TopicPartition(name, number) for number in topic.partitions]
         consumer.assign(places)  # once: aiokafka's `stop` may wait for ever soon after another assignment
         await start(consumer)
