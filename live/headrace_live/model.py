@@ -206,9 +206,8 @@ class Model:
             "quarantined": quarantined,
             "kafka": 0 if down else 1,
         }
-        short = {
-            name: value and float(f"{value:.4g}") for name, value in point.items()
-        }  # ten minutes of them stay small
+        # four digits each, so that ten minutes of them stay small
+        short = {name: value and float(f"{value:.4g}") for name, value in point.items()}
         self.history.append({"time": round(figures.time, 1), **short})
         while (self.history[0]["time"] or 0) < figures.time - SPAN:
             self.history.popleft()

@@ -194,6 +194,12 @@ def test_who_asks_for_a_clients_field_is_told_where_it_is(lake: Path, name: str)
         query.run(f"select {name} from events", lake)
 
 
+def test_a_column_in_the_wrong_place_is_no_clients_field(lake: Path) -> None:
+    with pytest.raises(CommandError) as refused:
+        query.run("select stream, count(*) from events", lake)
+    assert "body" not in str(refused.value)
+
+
 def test_ctrl_c_ends_a_query_that_runs(lake: Path) -> None:
     with connect(lake) as connection:
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -38,6 +38,7 @@ app = typer.Typer()
         "./headrace query --named exactly-once --lake s3://bucket/lake",
         './headrace query "from events where day = today()" --csv > today.csv',
         './headrace query --fresh "from events order by received_time desc limit 5"',
+        "./headrace query --named schema",
     )
 )
 def query(
@@ -145,7 +146,9 @@ def _shell(place: Path | str, fresh: KafkaSettings | None) -> int:
 
 
 PROOF: Final = "exactly-once"
-_UNKNOWN: Final = re.compile(r"""column (?:named )?"(\w+)"|[Cc]ould not find key "(\w+)"|extract field '(\w+)'""")
+_UNKNOWN: Final = re.compile(
+    r"""column "(\w+)" not found|column named "(\w+)"|[Cc]ould not find key "(\w+)"|extract field '(\w+)'"""
+)
 """What DuckDB says of a name that no table has."""
 QUERIES: Final = {
     "erasures": """
@@ -182,6 +185,7 @@ QUERIES: Final = {
 """The first queries that people need. Temporary views are those of DuckDB's own that read an object store."""
 
 NAMED: Final = (PROOF, *QUERIES)
+
 _LAST_LANDED: Final = """
     select max(landed_at) filter ("from" < "to") as last, (select count(*) from quarantine) as bad from batches"""
 """Lines that cover no offset are of a claim: nothing landed then."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from headrace_reader.text import printable
@@ -17,6 +17,9 @@ from headrace_cli.options import StateOption
 from headrace_cli.stack.state import StateFolder
 
 app = typer.Typer()
+
+SOURCES: Final = 3
+"""Sources that are shown, at most."""
 
 
 @app.command()
@@ -60,6 +63,6 @@ async def _say_who_sends(state: Path) -> None:
         found = busiest(await scraper.look(await parts_of(state, ())))
     finally:
         await scraper.close()
-    for each in found[:3]:
+    for each in found[:SOURCES]:
         who, size = f"{each.service} from {printable(each.source)}", console.format_size(each.bytes)
         console.OUT.print(f"In the last minute {who}: {each.events:,} events, {size}", markup=False)
