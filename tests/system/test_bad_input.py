@@ -18,6 +18,7 @@ from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.topic import quarantined, reassembled
+from tests.contract.waiting import until
 from tests.system.memory import Memory
 
 pytestmark = pytest.mark.kafka
@@ -38,20 +39,24 @@ ATTACKERS = 12
 
 
 @asynccontextmanager
-async def watched(receiver: Receiver, grows: int) -> AsyncIterator[None]:
-    """Meanwhile another client is served without a break, and the receiver takes at most `grows` bytes more."""
-    enough = asyncio.Event()
+async def watched(receiver: Receiver, grows: int) -> AsyncIterator[list[int]]:
+    """Meanwhile another client is served without a break, and the receiver takes at most `grows` bytes more.
+
+    Yields what that client has sent and heard to be stored, an entry for each time.
+    """
+    enough, served = asyncio.Event(), list[int]()
 
     async def undisturbed(client: ContractClient) -> None:
         while not enough.is_set():
             await client.receives(await client.send(values(20)))
+            served.append(20)
 
     async with await ContractClient.connect(FORWARD, receiver.address) as other:
         await other.receives(await other.send(values(20)))
         memory = Memory(receiver.pid)
         bystander = asyncio.create_task(undisturbed(other))
         try:
-            yield
+            yield served
         finally:
             enough.set()
             await bystander
@@ -105,12 +110,13 @@ async def test_hundreds_that_bring_beginnings_at_the_same_moment(start: Receiver
     receiver = await start(limits=LIMITS)
     writers = [(await asyncio.open_connection(*receiver.address))[1] for _ in range(CROWD)]
     try:
-        async with watched(receiver, PROCESS_BUDGET // 2 + SLACK):
+        async with watched(receiver, PROCESS_BUDGET // 2 + SLACK) as served:
             for writer in writers[:]:
                 writer.write(BEGINNING)
                 writers.append((await asyncio.open_connection(*receiver.address))[1])  # and one that comes meanwhile
                 writers[-1].write(BEGINNING)
-            await asyncio.sleep(5)
+            before = len(served)
+            await until(lambda: len(served) >= before + 5, "the other client is served five times more")
     finally:
         for writer in writers:
             writer.transport.abort()
