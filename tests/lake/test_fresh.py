@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from aiokafka.admin import NewPartitions, RecordsToDelete
 from aiokafka.structs import TopicPartition
@@ -140,13 +141,14 @@ def test_more_than_the_limits_leaves_the_tables_alone(
 ) -> None:
     put(topics, topics.events_topic, records([1, 2, 3]))
     lay(tmp_path, topics, Case({}, {(0, 0): 1}, {0: 1}))
-    size = sum(2 + sum(len(name) + len(value) for name, value in event_headers(number)) for number in (2, 3))
-    for limit, most in (("MOST_RECORDS", 2), ("MOST_BYTES", size)):
-        for less in (0, 1):
+    kept = [decoded(test_decode.Record(value=b"{}", headers=[*event_headers(number)])) for number in (2, 3)]
+    together, apart = pa.Table.from_pylist(kept).nbytes, sum(pa.Table.from_pylist([row]).nbytes for row in kept)
+    for limit, enough, less in (("MOST_RECORDS", 2, 1), ("MOST_BYTES", apart, together - 1)):
+        for most in (enough, less):
             with monkeypatch.context() as patch:
-                patch.setattr(tail, limit, most - less)
+                patch.setattr(tail, limit, most)
                 _, added, why = look(tmp_path, topics)
-                assert (len(added), bool(why)) == ((0, True) if less else (2, False))
+                assert (len(added), bool(why)) == ((0, True) if most == less else (2, False))
 
 
 @pytest.mark.kafka

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from aiokafka import ConsumerRecord
-from headrace_common.record.contract import EVENT_RULES, JSON, TYPE_PREFIX, EventHeader
+from headrace_common.record.contract import EVENT_RULES, JSON, TYPE_PREFIX, EventHeader, Rule
 
 from headrace_reader.tables import Row
 
-_COLUMNS: Final = {
-    EventHeader.ID: "event_id", EventHeader.SOURCE: "source", EventHeader.SUBJECT: "stream", EventHeader.TIME: "event_time_text",
-    EventHeader.CONTENT_TYPE: "content_type", EventHeader.ATTRIBUTES: "attributes",
+_JSON: Final = JSON.decode()
+_COLUMNS: Final[dict[str, str]] = {
+    EventHeader.SPECVERSION: "specversion", EventHeader.ID: "event_id", EventHeader.SOURCE: "source", EventHeader.TYPE: "type",
+    EventHeader.SUBJECT: "stream", EventHeader.TIME: "event_time_text", EventHeader.CONTENT_TYPE: "content_type",
+    EventHeader.ATTRIBUTES: "attributes",
 }  # fmt: skip
+_RULES: Final[dict[str, Rule]] = {_COLUMNS[name]: rule for name, rule in EVENT_RULES.items()}
+_REQUIRED: Final = _RULES.keys() - {"attributes"}
+_UNIQUE: Final = {"event_id", "event_time_text", "attributes"}
+"""Differ from record to record; whether a text of another column is sound is remembered."""
 
 
 def event(record: ConsumerRecord[Any, Any]) -> Row | None:
@@ -22,27 +29,39 @@ def event(record: ConsumerRecord[Any, Any]) -> Row | None:
 
     Of times that are no RFC 3339 the landing job knows a few more: an event with such a time is missing here until it has landed.
     """
+    row: Row = {}
+    for name, value in record.headers:
+        if column := _COLUMNS.get(name):
+            text = _allowed(column, value) if column in _UNIQUE else _remembered(column, value)
+            if text is None or column in row:
+                return None
+            row[column] = text
+    if record.value is None or not row.keys() >= _REQUIRED:
+        return None
+    is_json = row["content_type"] == _JSON
     try:
-        found = [(EventHeader(name), (value or b"").decode()) for name, value in record.headers if name in EVENT_RULES]
-        texts = dict(found)
-        is_json = texts.get(EventHeader.CONTENT_TYPE) == JSON.decode()
-        body = record.value.decode() if is_json and record.value is not None else None
+        row["body"] = record.value.decode() if is_json else None
     except UnicodeDecodeError:
         return None
-    missing = EVENT_RULES.keys() - texts.keys() - {EventHeader.ATTRIBUTES}
-    if record.value is None or missing or len(texts) < len(found):
+    del row["specversion"]
+    row["protocol"] = row.pop("type")[len(TYPE_PREFIX) :].partition(".")[0]
+    row["event_time"] = instant(row["event_time_text"])
+    row["received_time"] = received(record.timestamp)
+    row["payload"] = None if is_json else record.value
+    return row | {"attributes": row.get("attributes"), "partition": record.partition, "offset": record.offset}
+
+
+def _allowed(column: str, value: bytes | None) -> str | None:
+    """Returns a header's text; None if the contract does not allow it."""
+    try:
+        text = (value or b"").decode()
+    except UnicodeDecodeError:
         return None
-    said = texts.get(EventHeader.TIME, "")
-    moment = instant(said)
-    loose = moment is not None and len(said) >= 20 and said[10] == "T"
-    if not all(EVENT_RULES[name].allows(text) or (name is EventHeader.TIME and loose) for name, text in found):
-        return None
-    return {
-        **dict.fromkeys(_COLUMNS.values()), **{_COLUMNS[name]: text for name, text in found if name in _COLUMNS},
-        "protocol": texts[EventHeader.TYPE][len(TYPE_PREFIX) :].partition(".")[0], "event_time": moment,
-        "received_time": received(record.timestamp), "body": body, "payload": None if is_json else record.value,
-        "partition": record.partition, "offset": record.offset,
-    }  # fmt: skip
+    loose = column == "event_time_text" and len(text) >= 20 and text[10] == "T" and instant(text) is not None
+    return text if loose or _RULES[column].allows(text) else None
+
+
+_remembered = lru_cache(4096)(_allowed)
 
 
 def instant(said: str) -> datetime | None:

@@ -16,7 +16,7 @@ from headrace_common.operations.settings import KafkaSettings
 MOST_RECORDS: Final = 1_000_000
 """Records that are read behind the tables' ends, at most."""
 MOST_BYTES: Final = 512 << 20
-"""Bytes of their values and headers, at most: they are held in memory."""
+"""Bytes of the rows that they become, at most: they are held in memory."""
 _AT_ONCE: Final = 10_000
 """Records that are handed over together, at most."""
 _STEP: Final = 0.5
@@ -37,11 +37,11 @@ class Landed:
     """Whether a topic of this name was claimed, under any id."""
 
 
-async def read(settings: KafkaSettings, landed: Landed, take: Callable[[str, list[Any]], None]) -> None:
+async def read(settings: KafkaSettings, landed: Landed, take: Callable[[str, list[Any]], int]) -> None:
     """Gives `take` the topic's id and the committed records behind the tables, up to the present ends of the partitions.
 
-    Raises `TablesAloneError` if Kafka has lost a part of them or there are more than the limits, `CommandError` if it does not
-    answer.
+    `take` returns how many bytes of them it keeps. Raises `TablesAloneError` if Kafka has lost a part of them or there are more
+    than the limits, `CommandError` if it does not answer.
     """
     name = settings.events_topic
     try:
@@ -87,22 +87,17 @@ async def _read(
     settings: KafkaSettings,
     consumer: AIOKafkaConsumer,
     ends: Mapping[TopicPartition, int],
-    take: Callable[[list[Any]], None],
+    take: Callable[[list[Any]], int],
 ) -> None:
     held, waited = 0, 0.0
     while ends:
         found = await consumer.getmany(*ends, timeout_ms=int(_STEP * 1000), max_records=_AT_ONCE)
         there = [record for place, records in found.items() for record in records if record.offset < ends[place]]
-        held += sum(map(_size, there))
+        held += take(there)
         if held > MOST_BYTES:
             raise TablesAloneError(f"more than {MOST_BYTES >> 20} MiB have not landed")
-        take(there)
         # behind the last record may be the ends of transactions
         ends = {place: end for place, end in ends.items() if await consumer.position(place) < end}
         waited = 0.0 if found else waited + _STEP
         if waited > settings.request_timeout:
             raise CommandError(f"Kafka at {settings.bootstrap_servers} does not send what it holds.")
-
-
-def _size(record: Any) -> int:
-    return len(record.value or b"") + sum(len(name) + len(value or b"") for name, value in record.headers)

@@ -49,12 +49,16 @@ def add_unlanded(connection: duckdb.DuckDBPyConnection, settings: KafkaSettings)
     known = rows(connection, f"select 1 from batches where topic = {topic} limit 1")
     connection.execute("create table _read as from events limit 0")
 
-    def take(topic_id: str, records: list[Any]) -> None:
-        if found := [row for row in map(event, records) if row is not None]:
-            connection.register("_chunk", pa.Table.from_pylist(found))
-            where = f"{topic} as topic, {literal(topic_id)} as topic_id, current_date as day"
-            connection.execute(f"insert into _read by name select *, {where} from _chunk")
-            connection.unregister("_chunk")
+    def take(topic_id: str, records: list[Any]) -> int:
+        found = [row for row in map(event, records) if row is not None]
+        if not found:
+            return 0
+        chunk = pa.Table.from_pylist(found)
+        connection.register("_chunk", chunk)
+        where = f"{topic} as topic, {literal(topic_id)} as topic_id, current_date as day"
+        connection.execute(f"insert into _read by name select *, {where} from _chunk")
+        connection.unregister("_chunk")
+        return int(chunk.nbytes)
 
     try:
         asyncio.run(read(settings, Landed(ends, bool(known)), take))
