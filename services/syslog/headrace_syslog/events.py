@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
+import orjson
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.record.contract import Note, Reason
 from headrace_common.record.event import Part, Reject, deterministic_id, rfc3339_ms, unique_id
 from headrace_common.record.json_object import utc
-from headrace_common.record.json_text import noted, object_of, readable, with_raw, write_text
+from headrace_common.record.json_text import noted, object_of, readable, with_raw
 from headrace_common.session.interface import SMALL, SMALL_PARTS, Frame, Peer, Run, Ticket
 from headrace_common.session.json_events import RECEIVED, envelope_of
 from headrace_common.session.memory import Memory
@@ -36,17 +37,19 @@ class MessageMaker:
         most = self._event_bytes
         if len(raw) > most:
             return self.reject(Reason.OVERSIZED, f"{len(raw)} bytes, LIMITS__EVENT_BYTES {most}", raw, peer)
-        message = parse(raw)
-        body = bytearray(b'{"facility":%d,"severity":%d,' % divmod(message.priority, 8))
-        whole = write_members(body, message.parts)
-        body += b"}"
+        try:
+            text, whole = raw.decode(), True
+        except UnicodeDecodeError:
+            text, whole = readable(str(raw, "utf-8", "surrogateescape")), False
+        message = parse(text)
+        facility, severity = divmod(message.priority, 8)
+        body = orjson.dumps({"facility": facility, "severity": severity, **message.parts})
         held = len(body) if whole else with_raw(body, raw)
         if held > most:
             return self.reject(Reason.OVERSIZED, f"{held} bytes as JSON, LIMITS__EVENT_BYTES {most}", raw, peer)
-        names = (message.parts.get(part, b"") for part in (b"hostname", b"app_name"))
-        host, app = (readable(str(name, "utf-8", "surrogateescape")) for name in names)
+        host, app = message.parts.get("hostname"), message.parts.get("app_name")
         envelope = envelope_of(self._protocol, peer, self._memory, host, app)
-        time = utc(message.parts.get(b"timestamp", b"").decode("ascii", "replace").replace(",", "."))
+        time = utc(message.parts.get("timestamp", "").replace(",", "."))
         resent = self._protocol == "relp" and message.numbered  # over TCP and UDP nobody sends again
         name = deterministic_id(self._protocol, raw) if resent else unique_id()
         about = None if time else RECEIVED
@@ -57,28 +60,6 @@ class MessageMaker:
     def reject(self, reason: Reason, detail: str, raw: bytes, peer: Peer) -> Reject:
         """Returns bytes as a reject."""
         return envelope_of(self._protocol, peer, self._memory).reject(reason, detail, raw, unique_id())
-
-
-def write_members(out: bytearray, members: Mapping[bytes, Any]) -> bool:
-    """Appends members of a JSON object: texts, lists of texts, objects. Returns whether all is UTF-8; other bytes are read as
-    Windows-1252.
-    """
-    whole, between = True, b""
-    for name, value in members.items():
-        out += b'%b"%b":' % (between, name.replace(b"\\", rb"\\"))  # a name has nothing else that JSON escapes
-        between = b","
-        if isinstance(value, bytes):
-            whole &= write_text(out, value)
-        elif isinstance(value, dict):
-            out += b"{"
-            whole &= write_members(out, value)
-            out += b"}"
-        else:
-            for index, text in enumerate(value):
-                out += b"," if index else b"["
-                whole &= write_text(out, text)
-            out += b"]"
-    return whole
 
 
 class MessagesFrame(Frame):
