@@ -1,4 +1,4 @@
-"""Asks `query --fresh` again and again while events land seldom: measures how soon a query shows an event.
+"""Asks as `query --fresh` does, again and again while events land seldom: measures how soon a query shows an event.
 
 The freshness of an event is the time from its Kafka timestamp to the end of the first query that shows it. One query follows
 another.
@@ -10,6 +10,7 @@ import argparse
 import statistics
 import time
 
+from headrace_reader.fresh.tail import Tail
 from headrace_reader.fresh.union import add_unlanded
 from headrace_reader.tables import connect, rows
 
@@ -47,11 +48,11 @@ def run(options: argparse.Namespace) -> int:
 def _ask(here: Stage, source: Source, together: int, seconds: float) -> tuple[list[float], list[float]]:
     """Returns the freshness of each `together` events, which the source sends as one, and how long each query took."""
     fresh, took, seen = list[float](), list[float](), 0
-    until = time.monotonic() + seconds
+    until, tail = time.monotonic() + seconds, Tail()
     while time.monotonic() < until:
         began = time.time()
         with connect(here.lake) as connection:
-            why = add_unlanded(connection, here.kafka)
+            why = add_unlanded(connection, here.kafka, tail)
             (found,) = rows(connection, "select count(*) as n, count(distinct event_id) as ids from events")
         if why or found["n"] != found["ids"] or not here.jobs[-1].alive():
             raise SystemExit(f"{why or found}; {here.jobs[-1].tail()}")

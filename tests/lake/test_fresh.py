@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aiokafka.admin import NewPartitions, RecordsToDelete
+from aiokafka.errors import OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
@@ -22,7 +23,9 @@ from headrace_common.kafka.topic_ids import KnownTopic, known_topics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.rows import decode
 from headrace_reader.fresh import tail
+from headrace_reader.fresh.rows import SCHEMA
 from headrace_reader.fresh.rows import event as row_of
+from headrace_reader.fresh.tail import Tail
 from headrace_reader.fresh.union import LANDED, add_unlanded
 from headrace_reader.tables import connect, rows
 from pyspark.sql import SparkSession
@@ -89,10 +92,10 @@ def lay(lake: Path, kafka: KafkaSettings, case: Case) -> None:
         erase(lake, **case.erased, topic_id=whose["topic_id"])
 
 
-def look(lake: Path, kafka: KafkaSettings) -> tuple[list[str], list[str], str]:
+def look(lake: Path, kafka: KafkaSettings, before: Tail | None = None) -> tuple[list[str], list[str], str]:
     """The ids that have landed and those that were added, and why none was."""
     with connect(lake) as connection:
-        why = add_unlanded(connection, kafka)
+        why = add_unlanded(connection, kafka, before)
         found = rows(connection, 'from events order by event_id, "partition", "offset"')
         landed = [row["event_id"] for row in found if row["landed_at"] is not None]
         return landed, [row["event_id"] for row in found if row["landed_at"] is None], why
@@ -125,10 +128,12 @@ def test_what_kafka_has_lost_leaves_the_tables_alone(topics: KafkaSettings, tmp_
     put(topics, topics.events_topic, records([1, 2, 3]))
     lay(tmp_path, topics, Case({}, {(0, 0): 1}, {0: 1}))
     deleted(topics, 1)
-    assert look(tmp_path, topics) == ([named(1)], [named(2), named(3)], "")
+    before = Tail()
+    assert look(tmp_path, topics, before) == ([named(1)], [named(2), named(3)], "")
     deleted(topics, 2)
     landed, added, why = look(tmp_path, topics)
     assert (landed, added, bool(why)) == ([named(1)], [], True)
+    assert look(tmp_path, topics, before) == ([named(1)], [named(2), named(3)], "")
     lay(tmp_path / "longer", topics, Case({}, {}, {0: 4}))
     assert look(tmp_path / "longer", topics)[2]
     lay(tmp_path / "unclaimed", topics, Case({}))
@@ -142,7 +147,10 @@ def test_more_than_the_limits_leaves_the_tables_alone(
     put(topics, topics.events_topic, records([1, 2, 3]))
     lay(tmp_path, topics, Case({}, {(0, 0): 1}, {0: 1}))
     kept = [decoded(test_decode.Record(value=b"{}", headers=[*event_headers(number)])) for number in (2, 3)]
-    together, apart = pa.Table.from_pylist(kept).nbytes, sum(pa.Table.from_pylist([row]).nbytes for row in kept)
+    together, apart = (
+        pa.Table.from_pylist(kept, SCHEMA).nbytes,
+        sum(pa.Table.from_pylist([row], SCHEMA).nbytes for row in kept),
+    )
     for limit, enough, less in (("MOST_RECORDS", 2, 1), ("MOST_BYTES", apart, together - 1)):
         for most in (enough, less):
             with monkeypatch.context() as patch:
@@ -158,13 +166,20 @@ def test_a_topic_that_changes_meanwhile_leaves_the_tables_alone(
     put(topics, topics.events_topic, records([1]))
     lay(tmp_path, topics, Case({}, {}, {0: 0}))
 
-    async def read(*args: Any, inner: Any = tail._read) -> None:
+    async def follow(*args: Any, inner: Any = Tail._follow) -> None:
         await inner(*args)
         async with admin(topics) as client:
             await client.create_partitions({topics.events_topic: NewPartitions(5)})
 
-    monkeypatch.setattr(tail, "_read", read)
-    assert look(tmp_path, topics)[1] == []
+    async def too_late(*_: Any) -> None:
+        raise OffsetOutOfRangeError
+
+    before = Tail()
+    for fault in (follow, too_late):
+        with monkeypatch.context() as patch:
+            patch.setattr(Tail, "_follow", fault)
+            assert look(tmp_path, topics, before)[1] == []
+    assert look(tmp_path, topics, before)[1] == [named(1)]
 
 
 @pytest.mark.kafka
@@ -180,21 +195,24 @@ def test_no_topic_and_no_tables(topics: KafkaSettings, tmp_path: Path) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("seed", range(examples(20)))
 def test_any_landing_shows_the_same_events(topics: KafkaSettings, tmp_path: Path, seed: int) -> None:
-    """Random resends over random partitions, of which the tables hold any part, also beyond their ends."""
-    chance = random.Random(seed)
-    sent: dict[int, list[int | None]] = {n: [chance.randrange(30) for _ in range(20)] for n in range(4)}
-    for partition, numbers in sent.items():
-        put(topics, topics.events_topic, records(numbers), partition=partition)
-    ends = {partition: chance.randrange(21) for partition in sent}
-    written = {partition: chance.choice([end, chance.randrange(end, 21)]) for partition, end in ends.items()}
+    """Random resends over random partitions, of which the tables hold any part, also beyond their ends; then more of both."""
+    chance, before = random.Random(seed), Tail()
+    sent: dict[int, list[int | None]] = {n: [] for n in range(4)}
+    ends, written = dict.fromkeys(sent, 0), dict.fromkeys(sent, 0)
     landed: dict[int, Place] = {}
-    for partition, end in written.items():
-        for at, number in enumerate(sent[partition][:end]):
-            landed.setdefault(number or 0, (partition, at))
-    lay(tmp_path, topics, Case({}, {place: number for number, place in landed.items()}, ends))
-    shown = {number or 0 for numbers in sent.values() for number in numbers}
-    wanted = sorted(map(named, landed)), sorted(map(named, shown - landed.keys())), ""
-    assert look(tmp_path, topics) == wanted
+    for moment in ("then", "later"):
+        for partition, numbers in sent.items():
+            more = [chance.randrange(30) for _ in range(10)]
+            put(topics, topics.events_topic, records(more), partition=partition)
+            numbers += more
+            ends[partition] = end = chance.randrange(ends[partition], len(numbers) + 1)
+            written[partition] = max(written[partition], chance.choice([end, chance.randrange(end, len(numbers) + 1)]))
+            for at, number in enumerate(numbers[: written[partition]]):
+                landed.setdefault(number or 0, (partition, at))
+        lay(tmp_path / moment, topics, Case({}, {place: number for number, place in landed.items()}, ends))
+        shown = {number or 0 for numbers in sent.values() for number in numbers}
+        wanted = sorted(map(named, landed)), sorted(map(named, shown - landed.keys())), ""
+        assert look(tmp_path / moment, topics, before) == wanted
 
 
 @pytest.mark.kafka
@@ -242,7 +260,8 @@ def decoded(record: test_decode.Record, offset: int = 100) -> dict[str, Any] | N
     kept: Any = SimpleNamespace(
         partition=3, offset=offset, timestamp=at, headers=record.headers or [], value=record.value
     )
-    return row_of(kept)
+    row = row_of(kept)
+    return row and {name: row.get(name) for name in SCHEMA.names}
 
 
 def test_a_record_with_a_fault_is_no_row() -> None:
@@ -268,12 +287,12 @@ def test_rows_are_those_that_land(spark: SparkSession) -> None:
 def test_nothing_acknowledged_is_missing_while_the_job_lands(runs: Runs) -> None:
     runs.run()
     job = Running(runs)
-    looks = 0
+    looks, before = 0, Tail()
     try:
         for mark in range(sized(3, 3, 40)):
             runs.send(4000, f"{mark:x}", resend_every=97)
             for _ in range(3):
-                landed, added, why = look(runs.lake, runs.kafka)
+                landed, added, why = look(runs.lake, runs.kafka, before)
                 assert why == ""
                 assert sorted([*landed, *added]) == sorted(name for name, _ in runs.sent.events.values())
                 looks += bool(added)

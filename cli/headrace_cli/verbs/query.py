@@ -28,6 +28,7 @@ from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples
 
 if TYPE_CHECKING:
     from headrace_common.operations.settings import KafkaSettings
+    from headrace_reader.fresh.tail import Tail
 
 app = typer.Typer()
 
@@ -100,8 +101,9 @@ def query(
     return 0
 
 
-def run(sql: str, lake: Path | str, fresh: KafkaSettings | None = None) -> list[Row]:
-    """Return the rows of one query over the tables in `lake`; with `fresh`, also over what is only in Kafka there.
+def run(sql: str, lake: Path | str, fresh: KafkaSettings | None = None, tail: Tail | None = None) -> list[Row]:
+    """Return the rows of one query over the tables in `lake`; with `fresh`, also over what is only in Kafka there: `tail` keeps
+    what was read of that before.
 
     Raises `CommandError` as `query` does.
     """
@@ -112,7 +114,7 @@ def run(sql: str, lake: Path | str, fresh: KafkaSettings | None = None) -> list[
             from headrace_cli.stack.reach import check_reachable
 
             asyncio.run(check_reachable(fresh))
-            if why := add_unlanded(connection, fresh):
+            if why := add_unlanded(connection, fresh, tail):
                 console.ERR.print(f"Only what has landed: {why}.", markup=False)
         return _rows(connection, sql)
 
@@ -132,6 +134,11 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
 
 def _shell(place: Path | str, fresh: KafkaSettings | None) -> int:
     """Answer one query a line until the input ends, over one look at the tables; with `fresh` each query looks anew."""
+    tail = None
+    if fresh is not None:
+        from headrace_reader.fresh.tail import Tail
+
+        tail = Tail()
     with connect(place) as connection:
         while True:
             try:
@@ -140,7 +147,7 @@ def _shell(place: Path | str, fresh: KafkaSettings | None) -> int:
                 return 0
             try:
                 if sql.strip():
-                    _show(_rows(connection, sql) if fresh is None else run(sql, place, fresh))
+                    _show(_rows(connection, sql) if fresh is None else run(sql, place, fresh, tail))
             except CommandError as error:
                 console.ERR.print(str(error), markup=False)
 

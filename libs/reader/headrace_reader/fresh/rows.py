@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
+import pyarrow as pa
 from aiokafka import ConsumerRecord
 from headrace_common.record.contract import EVENT_RULES, JSON, TYPE_PREFIX, EventHeader, Rule
 
@@ -19,13 +21,27 @@ _COLUMNS: Final[dict[str, str]] = {
     EventHeader.ATTRIBUTES: "attributes",
 }  # fmt: skip
 _RULES: Final[dict[str, Rule]] = {_COLUMNS[name]: rule for name, rule in EVENT_RULES.items()}
+SCHEMA: Final = pa.schema(
+    {
+        **dict.fromkeys(("event_id", "source", "stream", "protocol", "event_time_text", "content_type"), pa.string()),
+        **dict.fromkeys(("event_time", "received_time"), pa.timestamp("us", "UTC")),
+        **dict.fromkeys(("attributes", "body"), pa.string()),
+        "payload": pa.binary(), "partition": pa.int32(), "offset": pa.int64(),
+    }
+)  # fmt: skip
+"""Those columns of `events` that a record tells."""
 _REQUIRED: Final = _RULES.keys() - {"attributes"}
 _UNIQUE: Final = {"event_id", "event_time_text", "attributes"}
 """Differ from record to record; whether a text of another column is sound is remembered."""
 
 
+def table(records: Iterable[ConsumerRecord[Any, Any]]) -> pa.Table:
+    """Returns the rows of records, without those that `event` does not know."""
+    return pa.Table.from_pylist([row for row in map(event, records) if row is not None], SCHEMA)
+
+
 def event(record: ConsumerRecord[Any, Any]) -> Row | None:
-    """Returns a row; None for a record with a fault, which will land in `quarantine`.
+    """Returns a row by the names of `SCHEMA`, and others; None for a record with a fault, which will land in `quarantine`.
 
     Of times that are no RFC 3339 the landing job knows a few more: an event with such a time is missing here until it has landed.
     """
@@ -38,17 +54,18 @@ def event(record: ConsumerRecord[Any, Any]) -> Row | None:
             row[column] = text
     if record.value is None or not row.keys() >= _REQUIRED:
         return None
-    is_json = row["content_type"] == _JSON
-    try:
-        row["body"] = record.value.decode() if is_json else None
-    except UnicodeDecodeError:
-        return None
-    del row["specversion"]
-    row["protocol"] = row.pop("type")[len(TYPE_PREFIX) :].partition(".")[0]
+    if row["content_type"] == _JSON:
+        try:
+            row["body"] = record.value.decode()
+        except UnicodeDecodeError:
+            return None
+    else:
+        row["payload"] = record.value
+    row["protocol"] = row["type"][len(TYPE_PREFIX) :].partition(".")[0]
     row["event_time"] = instant(row["event_time_text"])
     row["received_time"] = received(record.timestamp)
-    row["payload"] = None if is_json else record.value
-    return row | {"attributes": row.get("attributes"), "partition": record.partition, "offset": record.offset}
+    row["partition"], row["offset"] = record.partition, record.offset
+    return row
 
 
 def _allowed(column: str, value: bytes | None) -> str | None:

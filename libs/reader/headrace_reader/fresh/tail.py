@@ -1,17 +1,21 @@
-"""Reads what the events topic holds behind the tables' ends."""
+"""What the events topic holds behind the tables' ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import chain
+from typing import Final
 
+import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from headrace_common.kafka.client import explain, make_consumer, start
-from headrace_common.kafka.topic_ids import KnownTopic, known_topics
+from headrace_common.kafka.topic_ids import known_topics
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
+
+from headrace_reader.fresh.rows import SCHEMA, table
 
 MOST_RECORDS: Final = 1_000_000
 """Records that are read behind the tables' ends, at most."""
@@ -27,77 +31,108 @@ class TablesAloneError(Exception):
     """The records behind the tables' ends cannot be shown; the text says why."""
 
 
+Place = tuple[str, int]
+"""Kafka's id of a topic, and a partition."""
+
+
 @dataclass(frozen=True)
 class Landed:
     """How far the tables are."""
 
-    ends: Mapping[tuple[str, int], int]
-    """(Kafka's id of the topic, partition) -> one past the last offset that is accounted for."""
+    ends: Mapping[Place, int]
+    """One past the last offset that is accounted for."""
     known: bool
     """Whether a topic of this name was claimed, under any id."""
 
 
-async def read(settings: KafkaSettings, landed: Landed, take: Callable[[str, list[Any]], int]) -> None:
-    """Gives `take` the topic's id and the committed records behind the tables, up to the present ends of the partitions.
+class Tail:
+    """The rows of the committed records behind the tables. It keeps what it has read: another look reads only what is new."""
 
-    `take` returns how many bytes of them it keeps. Raises `TablesAloneError` if Kafka has lost a part of them or there are more
-    than the limits, `CommandError` if it does not answer.
-    """
-    name = settings.events_topic
-    try:
+    def __init__(self) -> None:
+        self.topic_id = ""
+        self._chunks: dict[Place, list[pa.Table]] = {}  # in the order of their offsets
+        self._read: dict[Place, int] = {}  # one past the last offset that was read
+
+    @property
+    def rows(self) -> pa.Table:
+        """All rows, and at most a few that have landed meanwhile."""
+        return pa.concat_tables([SCHEMA.empty_table(), *chain(*self._chunks.values())])
+
+    async def look(self, settings: KafkaSettings, landed: Landed) -> None:
+        """Reads up to the present ends of the partitions, and forgets what has landed.
+
+        Raises `TablesAloneError` if Kafka has lost a part or there is more than the limits, `CommandError` if it does not answer.
+        Then it has forgotten all.
+        """
+        try:
+            await self._look(settings, landed)
+        except BaseException as error:
+            self._chunks, self._read = {}, {}
+            if isinstance(error, OffsetOutOfRangeError):
+                raise TablesAloneError("Kafka deletes what has not landed") from error
+            if isinstance(error, KafkaError | OSError):
+                raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
+            raise
+
+    async def _look(self, settings: KafkaSettings, landed: Landed) -> None:
+        name = settings.events_topic
         topic = (await known_topics(settings, [name])).get(name)
         if topic is None:
+            self._chunks, self._read = {}, {}
             return
+        self.topic_id = topic.id
         consumer = make_consumer(settings, isolation_level="read_committed")
         places = [TopicPartition(name, number) for number in topic.partitions]
         consumer.assign(places)  # once: aiokafka's `stop` may wait for ever soon after another assignment
         await start(consumer)
         try:
-            await _read(
-                settings, consumer, await _ends(consumer, places, topic, landed), lambda found: take(topic.id, found)
-            )
+            await self._follow(settings, consumer, await self._ends(consumer, places, landed))
         finally:
             await consumer.stop()
         if (await known_topics(settings, [name])).get(name) != topic:
             raise TablesAloneError("the topic was made again, or given partitions, at this moment")
-    except OffsetOutOfRangeError as error:
-        raise TablesAloneError("Kafka deletes what has not landed") from error
-    except (KafkaError, OSError) as error:
-        raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
 
+    async def _ends(
+        self, consumer: AIOKafkaConsumer, places: list[TopicPartition], landed: Landed
+    ) -> dict[TopicPartition, int]:
+        """Returns the ends of the partitions that hold more; `consumer` is where a landing job that starts now would begin, or
+        behind what is known. Forgets what has landed, and other topics.
+        """
+        first, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+        starts, chunks = dict[TopicPartition, int](), dict[Place, list[pa.Table]]()
+        unlanded = 0
+        for place in places:
+            key = self.topic_id, place.partition
+            # a partition that was added begins at 0; of a topic that nobody has claimed yet, where Kafka does
+            at = landed.ends.get(key, 0 if landed.known else first[place])
+            unlanded += ends[place] - at
+            chunks[key] = [chunk for chunk in self._chunks.get(key, ()) if chunk["offset"][-1].as_py() >= at]
+            starts[place] = max(at, self._read.get(key, at))
+            if not first[place] <= starts[place] <= ends[place]:
+                raise TablesAloneError(
+                    f"Kafka does not hold what follows the tables in {place.topic}/{place.partition}"
+                )
+            consumer.seek(place, starts[place])
+        if unlanded > MOST_RECORDS:
+            raise TablesAloneError(f"{unlanded:,} records have not landed, more than {MOST_RECORDS:,}")
+        self._chunks, self._read = chunks, {(self.topic_id, place.partition): end for place, end in ends.items()}
+        return {place: end for place, end in ends.items() if starts[place] < end}
 
-async def _ends(
-    consumer: AIOKafkaConsumer, places: list[TopicPartition], topic: KnownTopic, landed: Landed
-) -> dict[TopicPartition, int]:
-    """Returns the ends of the partitions that hold more; `consumer` is where a landing job that starts now would begin."""
-    first, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
-    # a partition that was added begins at 0; of a topic that nobody has claimed yet, where Kafka does
-    starts = {each: landed.ends.get((topic.id, each.partition), 0 if landed.known else first[each]) for each in places}
-    for place, at in starts.items():
-        if not first[place] <= at <= ends[place]:
-            raise TablesAloneError(f"Kafka does not hold what follows the tables in {place.topic}/{place.partition}")
-    if (count := sum(ends.values()) - sum(starts.values())) > MOST_RECORDS:
-        raise TablesAloneError(f"{count:,} records have not landed, more than {MOST_RECORDS:,}")
-    for place, at in starts.items():
-        consumer.seek(place, at)
-    return {place: end for place, end in ends.items() if starts[place] < end}
-
-
-async def _read(
-    settings: KafkaSettings,
-    consumer: AIOKafkaConsumer,
-    ends: Mapping[TopicPartition, int],
-    take: Callable[[list[Any]], int],
-) -> None:
-    held, waited = 0, 0.0
-    while ends:
-        found = await consumer.getmany(*ends, timeout_ms=int(_STEP * 1000), max_records=_AT_ONCE)
-        there = [record for place, records in found.items() for record in records if record.offset < ends[place]]
-        held += take(there)
-        if held > MOST_BYTES:
-            raise TablesAloneError(f"more than {MOST_BYTES >> 20} MiB have not landed")
-        # behind the last record may be the ends of transactions
-        ends = {place: end for place, end in ends.items() if await consumer.position(place) < end}
-        waited = 0.0 if found else waited + _STEP
-        if waited > settings.request_timeout:
-            raise CommandError(f"Kafka at {settings.bootstrap_servers} does not send what it holds.")
+    async def _follow(
+        self, settings: KafkaSettings, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+    ) -> None:
+        """Reads up to `ends`."""
+        waited = 0.0
+        while ends:
+            found = await consumer.getmany(*ends, timeout_ms=int(_STEP * 1000), max_records=_AT_ONCE)
+            for place, records in found.items():
+                chunk = table(record for record in records if record.offset < ends[place])
+                if chunk.num_rows:
+                    self._chunks[self.topic_id, place.partition].append(chunk)
+            if sum(chunk.nbytes for chunk in chain(*self._chunks.values())) > MOST_BYTES:
+                raise TablesAloneError(f"more than {MOST_BYTES >> 20} MiB have not landed")
+            # behind the last record may be the ends of transactions
+            ends = {place: end for place, end in ends.items() if await consumer.position(place) < end}
+            waited = 0.0 if found else waited + _STEP
+            if waited > settings.request_timeout:
+                raise CommandError(f"Kafka at {settings.bootstrap_servers} does not send what it holds.")

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import duckdb
-import pyarrow as pa
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_reader.fresh.rows import event
-from headrace_reader.fresh.tail import Landed, TablesAloneError, read
+from headrace_reader.fresh.tail import Landed, TablesAloneError, Tail
 from headrace_reader.proof import ENDS
 from headrace_reader.tables import literal, quoted, rows
 
@@ -34,8 +32,9 @@ _UNLANDED: Final = f"""
 """Records that no table has: of a batch that is being written, tables have records beyond their ends."""
 
 
-def add_unlanded(connection: duckdb.DuckDBPyConnection, settings: KafkaSettings) -> str:
-    """Adds the events behind the tables' ends to the view `events` of `tables.connect`. Call it once for a connection.
+def add_unlanded(connection: duckdb.DuckDBPyConnection, settings: KafkaSettings, tail: Tail | None = None) -> str:
+    """Adds the events behind the tables' ends to the view `events` of `tables.connect`. Call it once for a connection, with the
+    `tail` of the one before, so that only new records are read.
 
     An id that has landed is not added again, nor one that was erased; of several new copies the first is. An added row has no
     `landed_at`, and the present day. Returns an empty text, or why nothing was added: Kafka has lost a part, or there are more
@@ -47,24 +46,16 @@ def add_unlanded(connection: duckdb.DuckDBPyConnection, settings: KafkaSettings)
     ends = {(row["topic_id"], row["partition"]): row["landed_to"] for row in rows(connection, ENDS)}
     topic = literal(settings.events_topic)
     known = rows(connection, f"select 1 from batches where topic = {topic} limit 1")
-    connection.execute("create table _read as from events limit 0")
-
-    def take(topic_id: str, records: list[Any]) -> int:
-        found = [row for row in map(event, records) if row is not None]
-        if not found:
-            return 0
-        chunk = pa.Table.from_pylist(found)
-        connection.register("_chunk", chunk)
-        where = f"{topic} as topic, {literal(topic_id)} as topic_id, current_date as day"
-        connection.execute(f"insert into _read by name select *, {where} from _chunk")
-        connection.unregister("_chunk")
-        return int(chunk.nbytes)
-
+    tail = tail or Tail()
     try:
-        asyncio.run(read(settings, Landed(ends, bool(known)), take))
+        asyncio.run(tail.look(settings, Landed(ends, bool(known))))
     except TablesAloneError as error:
         return str(error)
+    connection.register("_tail", tail.rows)
+    where = f"{topic} as topic, {literal(tail.topic_id)} as topic_id, current_date as day"
+    connection.execute(f"create view _read as select *, {where} from _tail")
     _add(connection)
+    connection.unregister("_tail")
     return ""
 
 
@@ -73,7 +64,7 @@ def _add(connection: duckdb.DuckDBPyConnection) -> None:
     about = rows(connection, "select comment from duckdb_views() where view_name = 'events'")[0]["comment"]
     columns = rows(connection, "select column_name as name, comment from duckdb_columns() where table_name = 'events'")
     connection.execute(_UNLANDED)
-    connection.execute("drop table _read")
+    connection.execute("drop view _read")
     connection.execute(f"alter view events rename to {LANDED}")
     connection.execute(f"create view events as from {LANDED} union all by name from unlanded_events")
     connection.execute(f"comment on view events is {literal(about or '')}")
