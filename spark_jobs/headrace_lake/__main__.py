@@ -6,64 +6,46 @@ Exits with 0, with 78 (wrong settings) or with 1 (the job had to stop: one line 
 from __future__ import annotations
 
 import argparse
-import logging
-import os
-import signal
 import sys
-from datetime import UTC, datetime
-from types import FrameType
+from datetime import datetime
+from typing import Any, Final
 
-from headrace_common.operations import log as logs
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
-from headrace_common.operations.log import Log
-from headrace_common.operations.settings import load
-from headrace_common.operations.tasks import stops
+from headrace_lake.configuration import ACCEPT
 
-from headrace_lake.commands import erase
-from headrace_lake.commands.replay import go_back
-from headrace_lake.configuration.settings import LakeProcessSettings, location
-from headrace_lake.job import Job
-from headrace_lake.kafka.gaps import ACCEPT
-from headrace_lake.kafka.source import Brokers
-from headrace_lake.spark.causes import root_cause
-from headrace_lake.spark.engine import remarks, running
-from headrace_lake.spark.halt import exit_status
-from headrace_lake.tables.on_spark import Tables
-from headrace_lake.upkeep.metrics import LakeMetrics
-from headrace_lake.upkeep.operations import LakeHealth, OpsThread
+_EXAMPLES: Final = """examples:
+  what it would erase:
+    python -m headrace_lake erase --where "get_json_object(body, '$.user.email') = 'ada@example.org'"
+  erase it:
+    python -m headrace_lake erase --where "get_json_object(body, '$.user.email') = 'ada@example.org'" \\
+      --reason "ticket 4711" --by dpo --apply
+  all that a host has sent since noon (UTC):
+    python -m headrace_lake erase --where "source = '/lumberjack/web-1' and received_time >= '2026-05-06 12:00'"
+  finish an erasure that was killed, or put right a restored backup:
+    python -m headrace_lake erase --finish --apply
+"""
 
 
 def main() -> int:
     """Runs the command; returns the exit status."""
-    arguments = _parser().parse_args()
-    try:
-        settings = load(LakeProcessSettings)
-    except ConfigError as error:
-        print(f"headrace_lake: {error}", file=sys.stderr)
-        return EXIT_CONFIG
-    log = logs.configure(settings.log, "lake")
-    if settings.log.level != "debug":  # the job says why it ends; py4j adds a stack, also where it was asked to
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # what it says of a Ctrl-C
-    for number in stops():  # while Spark starts: after an exception then, its JVM would stay
-        signal.signal(number, _end)
-    return exit_status(lambda: arguments.act(settings, arguments, log), log, root_cause)
+    arguments = parser().parse_args()
+    from headrace_lake.commands.process import run  # with Spark, which the help does without
+
+    return run(arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    """Returns the parser. Each command sets `act`: a function of (settings, arguments, log) that may raise `HeadraceError`."""
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser."""
+    line = argparse.ArgumentParser(
         prog="python -m headrace_lake",
         description="Copies both topics into the lake's tables, every record exactly once.",
     )
-    parser.add_argument("--once", action="store_true", help="land what Kafka holds now, then end (for cron)")
-    parser.add_argument(
+    line.add_argument("--once", action="store_true", help="land what Kafka holds now, then end (for cron)")
+    line.add_argument(
         ACCEPT,
         action="store_true",
         help="record in the table gaps what Kafka deleted before it was landed, and continue after it",
     )
-    parser.set_defaults(act=_land)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", description="default: land")
+    commands = line.add_subparsers(dest="command", title="commands", metavar="COMMAND", description="default: land")
     replay = commands.add_parser(
         "replay",
         help="land records again that the tables lack",
@@ -77,50 +59,27 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="go back to what landed at T or later, like 2026-05-06T12:00:00Z; a record lands after it was received",
     )
-    replay.set_defaults(act=_replay)
-    erase.add(commands)
-    return parser
+    _add_erase(commands)
+    return line
 
 
-def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
-    metrics = LakeMetrics()
-    health = LakeHealth(metrics)
-    ops = OpsThread(settings.ops, health, metrics)
-    ops.start()
-    # While Spark starts nothing is under way. Without a handler, a process with the id 1 (a container's) ignores the signal.
-    for number in stops():
-        signal.signal(number, _leave)
-    log.info("starting", ops_port=ops.port)
-    with running(settings.lake, settings.log, once=arguments.once) as spark:
-        for remark in remarks(spark, location(settings.lake.path)):
-            log.warning("remark", what=remark)
-        job = Job(spark, settings, once=arguments.once, log=log, health=health, accept_loss=arguments.accept_loss)
-        for number in stops():
-            signal.signal(number, job.stop)
-        job.run()
-
-
-def _replay(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
-    with running(settings.lake, settings.log, once=True) as spark:
-        tables, brokers = Tables(spark, location(settings.lake.path)), Brokers(spark, settings.kafka)
-        names = (settings.kafka.events_topic, settings.kafka.quarantine_topic)
-        since = arguments.from_time
-        go_back(tables, brokers, names, since if since.tzinfo else since.replace(tzinfo=UTC), log)
-        brokers.close()
-        job = Job(spark, settings, once=True, log=log, health=LakeHealth(LakeMetrics()))
-        for number in stops():
-            signal.signal(number, job.stop)
-        job.run()
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    """Ends the process at once, as the signal does by itself, also where its id is 1; its JVM ends with it, as below."""
-    os._exit(128 + number)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """Ends the process at once, whatever it does; its JVM ends with it, because its input is closed."""
-    os._exit(0)
+def _add_erase(commands: Any) -> None:
+    erase = commands.add_parser(
+        "erase",
+        help="delete records on request, so that they never land again",
+        description="Deletes the records for which the condition holds from the tables events and quarantine, and lists them"
+        " in the table erasures. Without --apply it only counts. A running job may go on.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    erase.add_argument(
+        "--where", default="", metavar="SQL", help="a condition over the columns of events, in the SQL of Spark"
+    )
+    erase.add_argument("--reason", default="", help="why; kept in the table, so name no person")
+    erase.add_argument("--by", default="", metavar="NAME", help="who asked; default: the user of this process")
+    erase.add_argument("--finish", action="store_true", help="delete what earlier erasures have left; no condition")
+    erase.add_argument("--apply", action="store_true", help="erase; without it, say what would go")
+    erase.set_defaults(refuse=erase.error)
 
 
 if __name__ == "__main__":

@@ -6,18 +6,7 @@ Exits with 0, with 78 (wrong settings) or with 1 (it cannot go on: one line says
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-
-from headrace_common.operations import log as logs
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
-from headrace_common.operations.log import Log
-from headrace_common.operations.settings import load
-from headrace_common.operations.tasks import stops
-from headrace_lake.spark.halt import exit_status
-from headrace_lake.upkeep.operations import OpsThread
-
-from headrace_mirror.settings import MirrorProcessSettings
 
 
 def main() -> int:
@@ -28,34 +17,9 @@ def main() -> int:
     )
     parser.add_argument("--once", action="store_true", help="catch up, then end")
     arguments = parser.parse_args()
-    try:
-        settings = load(MirrorProcessSettings)
-    except ConfigError as error:
-        print(f"headrace_mirror: {error}", file=sys.stderr)
-        return EXIT_CONFIG
-    log = logs.configure(settings.log, "mirror")
-    return exit_status(
-        lambda: _run(settings, log, once=arguments.once), log, lambda error: f"{type(error).__name__}: {error}"
-    )
+    from headrace_mirror.process import run  # with all that the help does without
 
-
-def _run(settings: MirrorProcessSettings, log: Log, *, once: bool) -> None:
-    if not settings.mirror.catalog:
-        raise ConfigError("MIRROR__CATALOG names no catalog")
-    try:
-        from headrace_mirror.follower import Follower
-        from headrace_mirror.metrics import MirrorMetrics
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install './spark_jobs[iceberg]'") from error
-    metrics = MirrorMetrics()
-    follower = Follower(settings.mirror, metrics, log)
-    if once:
-        follower.once()
-        return
-    for number in stops():
-        signal.signal(number, follower.stop)
-    OpsThread(settings.ops, follower, metrics).start()
-    follower.run()
+    return run(once=arguments.once)
 
 
 if __name__ == "__main__":

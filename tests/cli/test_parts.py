@@ -21,8 +21,8 @@ from headrace_cli.stack.state import StateFolder
 from headrace_cli.verbs import lake
 from headrace_cli.verbs.snippet import CLIENTS, PORTS, configuration, snippet
 from headrace_cli.verbs.status import status
-from headrace_lake.__main__ import _parser
-from headrace_lake.kafka import gaps
+from headrace_lake import configuration as of_job
+from headrace_lake.__main__ import parser
 from typer.testing import CliRunner
 
 Running = Callable[..., StateFolder]
@@ -53,12 +53,12 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 
 def test_every_command_of_the_job_is_a_verb() -> None:
-    (commands,) = (action.choices for action in _parser()._actions if isinstance(action.choices, dict))
-    assert lake.COMMANDS.keys() == commands.keys() | {"mirror"}
+    (known,) = (action.choices for action in parser()._actions if isinstance(action.choices, dict))
+    assert lake.COMMANDS.keys() == known.keys() | {"mirror"}
 
 
 def test_what_up_hands_on_is_what_the_job_takes() -> None:
-    assert planning.ACCEPT == gaps.ACCEPT
+    assert planning.ACCEPT == of_job.ACCEPT
 
 
 def test_the_command_line_starts_without_its_verbs_and_what_they_need() -> None:
@@ -72,10 +72,22 @@ def test_the_command_line_starts_without_its_verbs_and_what_they_need() -> None:
     }
 
 
+@pytest.mark.parametrize("name", lake.COMMANDS)
+def test_help_of_a_command_needs_no_stack_and_no_spark(name: str, ran: Mock, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="7"):
+        lake.run([name, "--help"], tmp_path / "none")
+    program, command, _ = ran.call_args.args
+    done = subprocess.run([program, "-X", "importtime", *command[1:]], capture_output=True, text=True, check=True)
+    assert "usage:" in done.stdout
+    assert not re.findall(r"\| +(?:pyspark|pyarrow|pydantic)$", done.stderr, re.M)
+
+
 OF_ANOTHER_SPARK = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR")
 
 
-@pytest.mark.parametrize("arguments", [["erase", "--where", "true", "--apply"], ["replay", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["erase", "--where", "true", "--apply"], ["replay", "--from-time", "2026-05-06"]]
+)
 def test_a_command_has_the_settings_of_the_stack_and_its_spark(
     arguments: list[str], ran: Mock, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +116,6 @@ def test_without_a_stack_the_environment_says_where_kafka_is(
     with pytest.raises(CommandError) as raised:
         lake.run(["erase"], tmp_path)
     assert (raised.value.status, ran.called) == (3, False)
-    environment("replay", "--help")
     with monkeypatch.context() as told:
         told.setenv("HEADRACE_KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
         assert not {"HEADRACE_LAKE__PATH", "PYSPARK_PYTHON"} & environment("erase").keys()

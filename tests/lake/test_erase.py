@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
+from headrace_lake.__main__ import parser
 from headrace_lake.commands import erase
 from headrace_lake.commands.erase import ErasureRequest
 from headrace_lake.spark.halt import HaltError
@@ -110,9 +110,7 @@ def test_beside_a_running_job(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_the_command_line(capsys: pytest.CaptureFixture[str], arguments: str, found: ErasureRequest | str) -> None:
     """`found`: the request, or why there is none."""
-    parser = argparse.ArgumentParser()
-    erase.add(parser.add_subparsers())
-    given = parser.parse_args(["erase", *arguments.split()])
+    given = parser().parse_args(["erase", *arguments.split()])
     if isinstance(found, ErasureRequest):
         assert erase.request_of(given) == found
         return

@@ -24,6 +24,10 @@ def run(arguments: Sequence[str], path: Path) -> NoReturn:
     If no stack runs there, the environment says where Kafka is, or the tables that a stack has left are enough. Raises
     `CommandError` without either, unless help is asked for.
     """
+    if {"-h", "--help"} & {*arguments}:
+        become(
+            "headrace_mirror" if arguments[0] == "mirror" else "headrace_lake", arguments[arguments[0] == "mirror" :]
+        )
     from headrace_common.operations.settings import environment
     from headrace_common.operations.variables import variable
 
@@ -38,7 +42,7 @@ def run(arguments: Sequence[str], path: Path) -> NoReturn:
     base: Mapping[str, str] = {}
     if record:
         base = base_environment(record["kafka"], embedded=record["embedded"])
-    elif variable("kafka", "bootstrap_servers") not in os.environ and not {"-h", "--help"} & {*arguments}:
+    elif variable("kafka", "bootstrap_servers") not in os.environ:
         if not state.lake.is_dir():
             raise state.nothing_runs("say by HEADRACE_… where Kafka is")
         base = environment("kafka", bootstrap_servers=f"{HOST}:{KAFKA_PORT}")  # erase does without Kafka

@@ -17,7 +17,7 @@ import getpass
 import uuid
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from headrace_common.operations.log import Log
 
@@ -30,18 +30,6 @@ from headrace_lake.tables.layout import EVENTS, QUARANTINE
 from headrace_lake.tables.on_spark import Tables
 
 _ATTEMPTS: Final = 20  # at a list that another erasure overtakes
-
-_EXAMPLES: Final = """examples:
-  what it would erase:
-    python -m headrace_lake erase --where "get_json_object(body, '$.user.email') = 'ada@example.org'"
-  erase it:
-    python -m headrace_lake erase --where "get_json_object(body, '$.user.email') = 'ada@example.org'" \\
-      --reason "ticket 4711" --by dpo --apply
-  all that a host has sent since noon (UTC):
-    python -m headrace_lake erase --where "source = '/lumberjack/web-1' and received_time >= '2026-05-06 12:00'"
-  finish an erasure that was killed, or put right a restored backup:
-    python -m headrace_lake erase --finish --apply
-"""
 
 
 @dataclass(frozen=True)
@@ -125,26 +113,6 @@ class Erase:
         return sum(days.values())
 
 
-def add(commands: Any) -> None:
-    """Adds ``erase`` to the command line."""
-    parser = commands.add_parser(
-        "erase",
-        help="delete records on request, so that they never land again",
-        description="Deletes the records for which the condition holds from the tables events and quarantine, and lists them"
-        " in the table erasures. Without --apply it only counts. A running job may go on.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--where", default="", metavar="SQL", help="a condition over the columns of events, in the SQL of Spark"
-    )
-    parser.add_argument("--reason", default="", help="why; kept in the table, so name no person")
-    parser.add_argument("--by", default="", metavar="NAME", help="who asked; default: the user of this process")
-    parser.add_argument("--finish", action="store_true", help="delete what earlier erasures have left; no condition")
-    parser.add_argument("--apply", action="store_true", help="erase; without it, say what would go")
-    parser.set_defaults(act=_act, refuse=parser.error)
-
-
 def request_of(arguments: argparse.Namespace) -> ErasureRequest:
     """Returns the request; ends the process with status 2 and a sentence if the arguments make none."""
     if bool(arguments.where.strip()) == arguments.finish:
@@ -155,7 +123,8 @@ def request_of(arguments: argparse.Namespace) -> ErasureRequest:
     return ErasureRequest(arguments.where, reason, arguments.by or getpass.getuser())
 
 
-def _act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
+def act(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
+    """Erases as the arguments ask; may raise `HeadraceError`."""
     request = request_of(arguments)
     with running(settings.lake, settings.log) as spark:
         tables = Tables(spark, location(settings.lake.path))

@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 from headrace_common.record.contract import GapReason
 
+from headrace_lake.configuration import ACCEPT
 from headrace_lake.kafka.source import Brokers, TopicInfo
 from headrace_lake.kafka.start import Coverage, EndOffsets, first_few
 from headrace_lake.spark.halt import GapError, HaltError
@@ -21,7 +22,6 @@ from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.layout import GAPS, SCHEMAS
 from headrace_lake.tables.on_spark import ENDLESS, Span, Tables
 
-ACCEPT: Final = "--accept-loss"
 _COMMAND: Final = f"python -m headrace_lake {ACCEPT} (with the same settings; of a stack: headrace up {ACCEPT})"
 
 
