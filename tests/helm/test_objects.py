@@ -114,8 +114,22 @@ def test_a_receiver_has_time_to_stop(name: str) -> None:
         assert pod["spec"]["terminationGracePeriodSeconds"] >= pause + math.ceil(drain) + 10
         pages = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
         assert pages == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
-        if each["kind"] == "Deployment":
-            assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_an_update_of_several_receivers_takes_no_more_room(name: str) -> None:
+    """Room on a full node is the landing job's: it ends before its new pod starts."""
+    objects = scenario(name)
+    fewest = {
+        each["metadata"]["name"]: each["spec"]["minReplicas"]
+        for each in objects
+        if "minReplicas" in each.get("spec", {})
+    }
+    for each, _ in workloads(objects):
+        if component(each) in RECEIVERS and each["kind"] == "Deployment":
+            replicas = each["spec"].get("replicas") or fewest[each["metadata"]["name"]]
+            more, less = (0, 1) if replicas > 1 else (1, 0)
+            assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": less, "maxSurge": more}
 
 
 OWN: Final = "receivers.forward"
