@@ -192,6 +192,7 @@ def test_what_a_plan_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(planning, "jars", lambda *_: tmp_path)
     monkeypatch.setattr(planning, "java_home", lambda: tmp_path)
     monkeypatch.setenv("SPARK_HOME", "/theirs")
+    monkeypatch.setenv("HEADRACE_LIMITS__DRAIN_TIME", "2m")
     options = StackOptions(kafka="127.0.0.1:1", any_port=True, host="::", accept_loss=True)
     *receivers, lake, live = plan(StateFolder(tmp_path), options).parts
     assert [part.name for part in receivers] == [service.name for service in SERVICES]
@@ -199,12 +200,15 @@ def test_what_a_plan_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert part.variables["HEADRACE_LISTEN__HOST"] == "::"
         assert re.fullmatch(r"\[::\]:\d+", part.address)
         assert parse_address(part.address)[0] == "::"
+        assert part.grace >= 120 + 10
     assert (lake.name, lake.command[-1], "SPARK_HOME" in lake.without) == ("lake", "--accept-loss", True)
     assert live.name == "live"
     monkeypatch.setattr(Broker, "prepare", lambda _: None)
     monkeypatch.setattr(Broker, "command", lambda _: ["kafka"])
     own = plan(StateFolder(tmp_path), replace(options, kafka=None))
     assert own.topics.variables["HEADRACE_TOPICS__RETENTION_BYTES"] == str(RETENTION_BYTES), "it is capped"
+    assert own.kafka is not None
+    assert own.stop_seconds() >= max(part.grace for part in own.parts) + own.kafka.grace
     assert plan(StateFolder(tmp_path), replace(options, live=False)).parts[-1].name == "lake"
     monkeypatch.setattr(planning, "LIVE_MODULE", "headrace_nowhere")
     assert plan(StateFolder(tmp_path), options).parts[-1].name == "lake"

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from headrace_common.operations.settings import environment, own_environment
+from headrace_common.operations.settings import LimitSettings, Settings, environment, load, own_environment
 from headrace_common.operations.variables import variable
 from headrace_common.protocol import Protocol, installed
 
@@ -30,6 +30,8 @@ LAKE_OPS_PORT: Final = 8086
 LIVE_PORT: Final = 8080
 ACCEPT: Final = "--accept-loss"
 """The landing job's option, and that of `up`."""
+STOP_SECONDS: Final = 15.0
+"""Seconds that a receiver may take to stop after LIMITS__DRAIN_TIME: its listeners and the producer end, on a busy machine."""
 LIVE_MODULE: Final = "headrace_live"
 EVENTS_PARTITIONS: Final = 4
 """Partitions of the events topic on a laptop. The default for clusters is in `headrace_common.operations.settings`."""
@@ -51,6 +53,10 @@ class StackOptions:
     host: str = HOST
     live: bool = True
     accept_loss: bool = False
+
+
+class _Draining(Settings):
+    limits: LimitSettings = LimitSettings()
 
 
 def select_receivers(names: Sequence[str]) -> list[Protocol[Any]]:
@@ -113,6 +119,7 @@ def _receiver(service: Protocol[Any], ports: _Ports, host: str, state: StateFold
         listeners,
         ops=f"{HOST}:{ops}",
         ready=f"{HOST}:{ops}",
+        grace=load(_Draining).limits.drain_time + STOP_SECONDS,
     )
 
 

@@ -66,6 +66,10 @@ class Stack:
     topics: Part
     parts: list[Part]
 
+    def stop_seconds(self) -> float:
+        """Return how long it may take to stop: the parts end together, then Kafka, and each may have to be killed."""
+        return max(part.grace for part in self.parts) + (self.kafka.grace if self.kafka else 0) + 10
+
 
 class Supervisor:
     """The supervisor of one stack. It calls `on_ready` when everything is ready."""
@@ -197,6 +201,7 @@ class Supervisor:
                 "state": str(state.path),
                 "supervisor_pid": os.getpid(),
                 "ready": ready,
+                "stop_seconds": self._stack.stop_seconds(),
                 "kafka": self._stack.bootstrap,
                 "embedded": kafka is not None,
                 "lake": str(state.lake),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated
 
 import psutil
 import typer
@@ -13,9 +13,6 @@ from headrace_cli import console
 from headrace_cli.ground import DEFAULT_STATE, CommandError
 from headrace_cli.options import StateOption
 from headrace_cli.stack.state import StateFolder
-
-STOP_SECONDS: Final = 90.0
-"""Time for a supervisor to stop its stack: receivers drain, then the broker stops."""
 
 app = typer.Typer()
 
@@ -46,10 +43,11 @@ def _stop(state: StateFolder) -> None:
     if supervisor is None:
         raise CommandError(f"An unknown process holds {state.path / 'lock'}: nothing was stopped.")
     with suppress(psutil.NoSuchProcess):  # nor does psutil signal another one that has its pid by now
+        seconds = state.what_runs().get("stop_seconds", 90.0)
         supervisor.terminate()
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + seconds
         while state.running() and time.monotonic() < deadline:
             time.sleep(0.05)
         if state.running():
-            console.line("stack", "bad", f"its supervisor did not stop in {STOP_SECONDS:.0f} s: killed")
+            console.line("stack", "bad", f"its supervisor did not stop in {seconds:.0f} s: killed")
             supervisor.kill()
