@@ -52,7 +52,7 @@ async def test_no_region_or_signer(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("missing", "says"),
     [
-        (("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"), "Unable to locate"),
+        (("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"), "no credentials of AWS"),
         (("SECRET_ACCESS_KEY",), "Partial credentials found"),
     ],
 )

@@ -146,6 +146,6 @@ def shared_token(settings: KafkaSettings) -> SharedToken:
 def _shared(settings: KafkaSettings, _: asyncio.AbstractEventLoop) -> SharedToken:
     fetch_time = min(FETCH_TIME, settings.request_timeout)
     if settings.by_iam:
-        return SharedToken("AWS's signer", msk.signer(fetch_time), fetch_time)
+        return SharedToken("AWS's signer", msk.signer(), fetch_time)
     endpoint_tls(settings)
     return SharedToken(settings.oauth_endpoint, partial(_ask, settings), fetch_time)
