@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Final
 
-from cryptography import x509
 from headrace_common.kafka.client import Topic, describe
+from headrace_common.listening.tls import client_tls
+from headrace_common.operations.certificates import expiry
 from headrace_common.operations.errors import ConfigError, HeadraceError
+from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import (
     KafkaSettings,
     LimitSettings,
@@ -80,37 +80,20 @@ def of_topic(topic: Topic, limits: LimitSettings | None) -> Iterator[Finding]:
 
 
 def of_certificates(tls: TlsSettings, now: datetime | None = None) -> Iterator[Finding]:
-    """Yield a line for each file: that it can be used, and until when. Reads the files; raises nothing."""
-    if tls.cert is None or tls.key is None:
+    """Yield whether a receiver can use the files, and until when each certificate is valid. Reads the files; raises nothing."""
+    if tls.cert is None:
         return
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, password=_no_password)
-    except (OSError, ValueError) as error:
-        yield "certificate", False, f"TLS__CERT {tls.cert}, TLS__KEY {tls.key} do not go together: {error}"
+        client_tls(tls, ReceiverMetrics())
+    except ConfigError as error:
+        yield "certificate", False, str(error)
         return
     for setting, path in (("TLS__CERT", tls.cert), ("TLS__CLIENT_CA", tls.client_ca)):
         if path is not None:
-            yield ("certificate", *_dates(f"{setting} {path}", path, now or datetime.now(UTC)))
-
-
-def _dates(name: str, path: Path, now: datetime) -> tuple[bool | None, str]:
-    try:
-        chain = x509.load_pem_x509_certificates(path.read_bytes())
-    except (OSError, ValueError) as error:
-        return False, f"{name} cannot be read: {str(error).splitlines()[0]}"
-    begins = max(each.not_valid_before_utc for each in chain)
-    ends = min(each.not_valid_after_utc for each in chain)
-    if now < begins:
-        return False, f"{name} is not valid before {begins}: check this machine's clock"
-    if now >= ends:
-        return False, f"{name} has expired on {ends.date()}"
-    if ends - now < SOON:
-        return None, f"{name} expires in {(ends - now).days} days"
-    return True, f"{name}: until {ends.date()}"
-
-
-def _no_password() -> str:
-    raise ValueError("it is encrypted")
+            ends = datetime.fromtimestamp(expiry(path), UTC)
+            left = ends - (now or datetime.now(UTC))
+            fine = False if left <= timedelta() else None if left < SOON else True
+            yield "certificate", fine, f"{setting} {path}: until {ends:%Y-%m-%d %H:%M} UTC"
 
 
 def _of_kafka(kafka: KafkaSettings, also: Sequence[str], largest: LimitSettings | None) -> Iterator[Finding]:

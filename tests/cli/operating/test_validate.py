@@ -47,19 +47,17 @@ DAYS = 100
 
 
 @pytest.mark.parametrize(
-    ("later", "verdict", "reason"),
+    ("later", "verdict"),
     [
-        (timedelta(days=DAYS) - SOON - timedelta(hours=1), True, "until"),
-        (timedelta(days=DAYS) - SOON + timedelta(hours=1), None, "expires in 29 days"),
-        (timedelta(days=DAYS, hours=1), False, "has expired"),
-        (timedelta(hours=-2), False, "is not valid before"),
+        (timedelta(days=DAYS) - SOON - timedelta(hours=1), True),
+        (timedelta(days=DAYS) - SOON + timedelta(hours=1), None),
+        (timedelta(days=DAYS, hours=1), False),
     ],
 )
-def test_the_dates_of_certificates(tmp_path: Path, later: timedelta, verdict: bool | None, reason: str) -> None:
+def test_the_ends_of_certificates(tmp_path: Path, later: timedelta, verdict: bool | None) -> None:
     cert, key = Authority(tmp_path).issue("server", None, days=DAYS)
     (found,) = of_certificates(TlsSettings(cert=cert, key=key), datetime.now(UTC) + later)
     assert found[1] is verdict
-    assert reason in found[2]
 
 
 def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:

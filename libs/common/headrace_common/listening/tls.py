@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from headrace_common.operations.certificates import KeyPair, ReloadingContext, trust
+from headrace_common.operations.certificates import KeyPair, ReloadingContext, expiry, trust
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
 
@@ -27,7 +27,7 @@ def client_tls(settings: TlsSettings, metrics: ReceiverMetrics) -> ReloadingCont
         if settings.client_ca is not None:
             trust(context, "TLS__CLIENT_CA", settings.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
-        metrics.certificate_expiry.set(pair.ends())
+        metrics.certificate_expiry.set(expiry(pair.certificate))
         return context
 
     return ReloadingContext(load, settings.cert, settings.key, settings.client_ca)

@@ -36,13 +36,14 @@ class KeyPair:
             why = unfit if isinstance(error, ssl.SSLError) else error.strerror
             raise ConfigError(f"{certificate} {self.certificate}, {key} {self.key}: {why}") from error
 
-    def ends(self) -> float:
-        """Returns the Unix time when the first certificate of the file expires; 0 if it cannot be read now. Reads it."""
-        try:  # the standard library offers no public function
-            decoded = ssl._ssl._test_decode_cert(str(self.certificate))  # type: ignore[attr-defined]
-        except OSError:  # `load_into` says it
-            return 0.0
-        return datetime.strptime(decoded["notAfter"], "%b %d %H:%M:%S %Y %Z").replace(tzinfo=UTC).timestamp()
+
+def expiry(certificate: Path) -> float:
+    """Returns the Unix time when the first certificate of a file expires; 0 if it cannot be read now. Reads it."""
+    try:  # the standard library offers no public function
+        decoded = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]
+    except OSError:  # `load_into` says it
+        return 0.0
+    return datetime.strptime(decoded["notAfter"], "%b %d %H:%M:%S %Y %Z").replace(tzinfo=UTC).timestamp()
 
 
 def kafka_key_pair(settings: KafkaSettings) -> KeyPair | None:

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.kafka.producer import FIRST_PAUSE
-from headrace_common.operations.certificates import kafka_key_pair
+from headrace_common.operations.certificates import expiry
 from headrace_common.operations.errors import ConfigError, DeliveryError
 from headrace_common.operations.log import Log
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -172,8 +172,8 @@ class Publisher:
 
     def collect(self) -> None:
         """Updates the gauges. Reads the file of the certificate for Kafka, if there is one."""
-        pair = kafka_key_pair(self._settings)
-        self._metrics.kafka_certificate_expiry.set(0.0 if pair is None else pair.ends())
+        certificate = self._settings.certificate
+        self._metrics.kafka_certificate_expiry.set(0.0 if certificate is None else expiry(certificate))
         oldest = self.oldest()
         self._metrics.oldest_pending_seconds.set(0 if oldest is None else self._loop.time() - oldest)
         self._metrics.frames_pending.set(sum(pump.waiting() for pump in self._pumps))
