@@ -12,10 +12,10 @@ from contextlib import nullcontext
 import pytest
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.inflate import (
-    LAST_WINDOW,
     MEMBER_BYTES,
     MEMBERS,
     SLICE,
+    WINDOW,
     inflate_gzip,
     inflate_zlib,
     inflate_zstd,
@@ -114,7 +114,7 @@ def test_all_comes_out_in_slices_up_to_the_limit(
     ("inflate", "data", "steps"),
     [
         (inflate_gzip, gzip.compress(b"") * 250, 250),
-        (inflate_zstd, BARREN_ZSTD, len(BARREN_ZSTD) / LAST_WINDOW),
+        (inflate_zstd, BARREN_ZSTD, len(BARREN_ZSTD) / WINDOW),
     ],
     ids=["members", "zstd"],
 )

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
-from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, ZLIB_WBITS, Gauge, IsalError, inflate_zlib
+from headrace_common.session.inflate import INPUT_WORK, WINDOW, ZLIB_WBITS, Gauge, IsalError, inflate_zlib
 from headrace_common.session.parser import Cost, Parser, Steps, UpTo
 from isal import isal_zlib
 from typing_extensions import override
@@ -176,7 +176,7 @@ class CourierDecoder(Parser[MessageKind | Payload]):
         for piece in inflate_zlib(body, self._inflated_bytes):
             content.feed(piece)
             self.held = len(body) + content.held + content.rest
-            yield Cost(max(len(piece), LAST_WINDOW * INPUT_WORK))
+            yield Cost(max(len(piece), WINDOW * INPUT_WORK))
             while number := content.cut():
                 yield Cost(number * ENTRY_WORK)
         if content.rest:
@@ -193,7 +193,7 @@ class CourierDecoder(Parser[MessageKind | Payload]):
         while not inflater.eof:
             if not left:
                 raise ProtocolError("an EVNT that does not end", limit=FRAME_BYTES)
-            piece = rest = yield UpTo(min(left, LAST_WINDOW))
+            piece = rest = yield UpTo(min(left, WINDOW))
             body += piece
             left, self.held = left - len(piece), len(body)
             if len(body) > 1 and body[1] & FDICT:

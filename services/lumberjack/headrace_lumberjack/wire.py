@@ -39,7 +39,7 @@ from typing import Any, Final
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.inflate import INPUT_WORK, LAST_WINDOW, inflate_zlib
+from headrace_common.session.inflate import INPUT_WORK, WINDOW, inflate_zlib
 from headrace_common.session.parser import AtLeast, Cost, Parser, Steps
 from typing_extensions import override
 
@@ -176,7 +176,7 @@ class LumberjackDecoder(Parser[Window | FrameRun]):
         for piece in inflate_zlib(stream, self._inflated_bytes):
             pieces.append(piece)
             self.held += len(piece)
-            yield Cost(max(len(piece), LAST_WINDOW * INPUT_WORK))
+            yield Cost(max(len(piece), WINDOW * INPUT_WORK))
         content = b"".join(pieces)
         del pieces
         end, _ = yield from self._frames(content, inside=True)

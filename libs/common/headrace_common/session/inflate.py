@@ -24,11 +24,10 @@ IsalError: Final = cast("type[Exception]", isal_zlib.error)
 SLICE: Final = 1 << 20
 """Bytes of output per slice."""
 
-FIRST_WINDOW: Final = 4 << 10
-LAST_WINDOW: Final = 8 << 10
-"""Input bytes per decompressor call. The window starts small at each gzip member, because the input after a member's end is
-copied: 16 MiB of twenty-byte members would otherwise take hours. It stays small, because input need not give output: of blocks
-without any, which have ten bits, 8 KiB take 3 ms."""
+WINDOW: Final = 8 << 10
+"""Input bytes per decompressor call: few, because the input after a gzip member's end is copied (16 MiB of twenty-byte members
+would otherwise take hours), and because input need not give output: of blocks without any, which have ten bits, 8 KiB take 3 ms.
+"""
 
 INPUT_WORK: Final = 16
 """The work of inflating a byte of input, in bytes of output that take as long: at least this, whatever comes out."""
@@ -89,7 +88,7 @@ def inflate_stream(data: bytes | memoryview, most: int) -> Iterator[bytes]:
 
 
 def _only_stream(view: memoryview, wbits: int, most: int) -> Iterator[bytes]:
-    end = yield from _member(view, 0, isal_zlib.decompressobj(wbits=wbits), Gauge(most), LAST_WINDOW)
+    end = yield from _member(view, 0, isal_zlib.decompressobj(wbits=wbits), Gauge(most))
     if end != len(view):
         raise ProtocolError(f"{len(view) - end} bytes follow the {'gzip' if wbits == GZIP_WBITS else 'zlib'} stream")
 
@@ -112,19 +111,16 @@ class Gauge:
             raise ProtocolError(f"inflates beyond {self._most} bytes", limit="LIMITS__INFLATED_BYTES")
 
 
-def _member(
-    view: memoryview, position: int, decompressor: Any, gauge: Gauge, window: int = FIRST_WINDOW
-) -> Generator[bytes, None, int]:
+def _member(view: memoryview, position: int, decompressor: Any, gauge: Gauge) -> Generator[bytes, None, int]:
     """Inflates one stream from `position`. Returns the position after it."""
     rest: bytes | memoryview = b""
     full = False  # the last slice filled its room: the decompressor may hold more output without new input
     while not decompressor.eof:
         if not rest and not full:
-            rest = view[position : position + window]
+            rest = view[position : position + WINDOW]
             if not rest:
                 raise ProtocolError("the compressed data ends inside a stream")
             position += len(rest)
-            window = min(2 * window, LAST_WINDOW)
         room = gauge.room()
         try:
             out = decompressor.decompress(rest, room)
