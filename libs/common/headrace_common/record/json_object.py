@@ -18,7 +18,7 @@ import msgspec
 
 from headrace_common.record.contract import Note, Reason
 from headrace_common.record.event import rfc3339
-from headrace_common.record.json_text import PIECE, Bytes, count, letters_of, noted, object_of, readable, with_raw
+from headrace_common.record.json_text import PIECE, Bytes, letters_of, noted, object_of, readable, with_raw
 
 M = TypeVar("M")
 T = TypeVar("T", bound=msgspec.Struct)
@@ -183,13 +183,11 @@ def is_utf8(raw: Bytes) -> Generator[int, None, bool]:
     return True
 
 
-def may_be_deep(value: Bytes, depth: int) -> bool:
+def may_be_deep(value: bytes, depth: int) -> bool:
     """Returns whether JSON text has more than `depth` opening brackets, also in texts. Only then it may be too deep.
 
     Removing them takes half the time of counting them, because searching a byte is fast and counting is not.
     """
-    if isinstance(value, memoryview) or len(value) > SHORT:
-        return count(value, b"{") + count(value, b"[") > depth
     flat = value.replace(b"{", b"")
     if _ARRAY in flat:
         flat = flat.replace(b"[", b"")

@@ -55,8 +55,8 @@ def write_text(out: bytearray, content: Bytes) -> bool:
 
 def write_base64(out: bytearray, content: Bytes) -> None:
     """Appends bytes as base64."""
-    for piece in _pieces(content):
-        out += b64encode(piece)
+    for at in range(0, len(content), PIECE):
+        out += b64encode(content[at : at + PIECE])
 
 
 def member_of(name: str, value: Bytes) -> bytes:
@@ -82,12 +82,3 @@ def noted(notes: tuple[Note, ...], raw: Bytes) -> list[bytes]:
 def with_raw(value: Bytes, raw: Bytes) -> int:
     """Returns how many bytes a value and its `raw` take together."""
     return len(value) + len(raw) * 4 // 3
-
-
-def count(text: Bytes, byte: bytes) -> int:
-    """Returns how often a byte is in a text."""
-    return sum(piece.count(byte) for piece in _pieces(text))
-
-
-def _pieces(content: Bytes) -> Iterator[bytes]:
-    return (bytes(content[at : at + PIECE]) for at in range(0, len(content), PIECE))

@@ -9,7 +9,6 @@ A bin that is UTF-8 becomes a text, any other ``{"$bin": base64}``.
 from __future__ import annotations
 
 import math
-import re
 import struct
 from base64 import b64encode
 from collections.abc import Callable, Generator
@@ -23,9 +22,6 @@ from headrace_common.record.json_text import Bytes, write_base64, write_text
 STEPS: Final = 512
 """Values between two pauses: well below a millisecond of work."""
 
-RUN: Final = 2048
-"""Maximum values of one byte each that are written at once."""
-
 MOST_KEYS: Final = 1024
 """Keys of open maps that are remembered, to find repeated ones. The native core leaves a map with more to Python."""
 
@@ -38,7 +34,6 @@ _INTEGERS: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 
 _SIGNED: Final = 0xD0
 _ONE: Final = [b"%d" % (byte if byte < 128 else byte - 256) for byte in range(256)]
 _ONE[0xC0], _ONE[0xC2], _ONE[0xC3] = b"null", b"false", b"true"
-_ONES: Final = re.compile(rb"[\x00-\x7f\xc0\xc2\xc3\xe0-\xff]+")
 _CONTAINER: Final = [0x80 <= byte < 0xA0 or 0xDC <= byte < 0xE0 for byte in range(256)]
 _OPENING: Final = b"[{"
 
@@ -114,13 +109,6 @@ class Transcoder:
                 top.left -= 1
                 if top.is_map:
                     at = self._key(raw, at, top.keys)
-                elif run := _ONES.match(raw, at, at + min(RUN, top.left + 1)):
-                    size = run.end() - at
-                    out += b",".join([_ONE[each] for each in raw[at : at + size]])
-                    top.left -= size - 1
-                    at += size
-                    steps -= size >> 4
-                    continue
             if not _CONTAINER[raw[at]]:
                 at = self._scalar(raw, at)
                 if top is None:
