@@ -104,7 +104,7 @@ class RelpSession(_GatheringSession, ByteSession):
         self._decoder: RelpDecoder = RelpDecoder(limits.frame_bytes)
         self._peer = peer
         self._numbers: list[int] = []  # of what is gathered
-        self._pending: Ledger[list[int]] = Ledger(self._tickets)  # the same of what is under way
+        self._pending: Ledger[list[int]] = Ledger()  # the same of what is under way
         self._answered = 0  # of the oldest of these
         self._greeting = self._farewell = b""
         self._allowed: tuple[bytes, ...] = (OPEN,)  # commands that may come now

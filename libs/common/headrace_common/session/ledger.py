@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -23,20 +22,14 @@ class LedgerEntry(Generic[T]):
 
 
 class Ledger(Generic[T]):
-    """Keeps frames in the order in which they were handed out. They are stored in any order and leave oldest first.
+    """Keeps frames in the order in which they were handed out. They are stored in any order and leave oldest first."""
 
-    Several ledgers of one session share its `tickets`.
-    """
-
-    def __init__(self, tickets: Iterator[Ticket] | None = None) -> None:
-        self._tickets = itertools.count() if tickets is None else tickets
+    def __init__(self) -> None:
+        self._tickets = itertools.count()
         self.entries: OrderedDict[Ticket, LedgerEntry[T]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.entries)
-
-    def __contains__(self, ticket: Ticket) -> bool:
-        return ticket in self.entries
 
     def add(self, note: T) -> Ticket:
         """Adds a frame that is handed out now. Returns its ticket."""
@@ -58,8 +51,6 @@ class Ledger(Generic[T]):
 
     def pop_whole(self) -> LedgerEntry[T] | None:
         """Removes and returns the oldest frame if all of it is durable. None: no whole frame may be acknowledged now."""
-        if not self.entries:
-            return None
         for oldest in self.entries.values():
             if not oldest.whole:
                 return None
