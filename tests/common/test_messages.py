@@ -11,7 +11,7 @@ from headrace_common.connection import messages
 from headrace_common.connection.messages import MessageConnection, MessageSocket
 from headrace_common.fairness.scheduler import ARRIVAL_TIME, TIME_SLICE, Scheduler
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Status, Ticket
+from headrace_common.session.interface import Frame, Message, MessageSession, Peer, Reply, Ticket
 from typing_extensions import override
 
 from tests.common.kafkaless import FakeFrame, FakePublisher, receiver_state
@@ -22,22 +22,17 @@ LOOP = SlowLoop
 
 
 class Echo(MessageSession):
-    """Acknowledges each message. `cost`: seconds that looking at one takes; `slow`: it is looked at in the next call."""
+    """Acknowledges each message. `cost`: seconds that looking at one takes."""
 
-    def __init__(self, cost: float = 0.0, *, slow: bool = False) -> None:
-        self._cost, self._slow = cost, slow
+    def __init__(self, cost: float = 0.0) -> None:
+        self._cost = cost
         self.seen: list[bytes] = []
-        self._held: Message | None = None
         self._ready: deque[Frame] = deque()
         self._replies: deque[Reply] = deque()
 
     @override
     def receive(self, message: Message, now_ms: int) -> None:
         slow_loop().work(self._cost)
-        if self._slow and message.parts:
-            self._held = message
-            return
-        message, self._held = self._held or message, None
         self._ready.append(FakeFrame([], len(self.seen), size=message.size))
         self.seen.append(message.parts[0])
 
@@ -53,10 +48,6 @@ class Echo(MessageSession):
     @override
     def outgoing(self) -> Reply | None:
         return self._replies.popleft() if self._replies else None
-
-    @override
-    def status(self) -> Status:
-        return Status(self._held.size if self._held else 0, busy=self._held is not None)
 
 
 class Bench(MessageSocket):
@@ -85,15 +76,14 @@ class Bench(MessageSocket):
         listener.stored(frame.ticket, 1, True)
 
 
-@pytest.mark.parametrize("slow", [True, False], ids=["slow", "quick"])
-@pytest.mark.parametrize("together", [1, 20])
-async def test_what_was_read_is_not_lost_when_it_is_told_to_stop(together: int, slow: bool) -> None:
+@pytest.mark.parametrize(("cost", "together", "behind"), [(0.0, 1, False), (0.0, 20, False), (0.001, 1, True)])
+async def test_what_was_read_is_not_lost_when_it_is_told_to_stop(cost: float, together: int, behind: bool) -> None:
     """Who pushes messages does not send them again."""
-    made, texts = Bench(Echo(slow=slow)), [b"%d" % number for number in range(20)]
+    made, texts = Bench(Echo(cost)), [b"%d" % number for number in range(20)]
     for start in range(0, 20, together):
         made.say(*texts[start : start + together])
     assert made.receiver.budget.used == sum(map(len, texts))
-    assert (len(made.session.seen) < 20) is slow
+    assert (len(made.session.seen) < 20) is behind
     made.connection.stop()
     assert not made.reading
     made.say(b"too late")

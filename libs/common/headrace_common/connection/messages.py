@@ -93,23 +93,18 @@ class MessageConnection(Driver[MessageSession]):
     def _receive(self, until: float) -> None:
         """Gives the session the first message that waits and, until the time `until`, the next ones."""
         session, now_ms = self.session, time.time_ns() // 1_000_000
-        if self.status.busy:
-            session.receive(Message(()), now_ms)
-            return
         while self.unseen:
             message = self.unseen.popleft()
             self.unparsed -= message.size
             session.receive(message, now_ms)
-            if session.status().busy or (until < inf and self._loop.time() >= until):
+            if until < inf and self._loop.time() >= until:
                 return
 
     @override
     def work(self, until: float) -> None:
         closing, budget = self._why is not None, self._receiver.budget
-        while self.is_behind() and (closing or budget.may_digest(self)):
+        if self.is_behind() and (closing or budget.may_digest(self)):
             self.guard(lambda: self._parse(until))
-            if self._loop.time() >= until:
-                break
         if closing:
             self.guard(self._end_input)
         else:
@@ -151,13 +146,11 @@ class MessageConnection(Driver[MessageSession]):
 
     @override
     def due(self) -> float:
-        due = self.session.deadline()
-        return min(inf if due is None else due, self._stalls_at() if self._ahead else inf)
+        return self._stalls_at() if self._ahead else inf
 
     @override
     def expire(self, now: float) -> None:
-        self.tick(now)
-        self.guard(self.speak)
+        self.pace()
 
     @override
     def close(self, why: str, end: End = End.SETTLED) -> None:
@@ -176,7 +169,6 @@ class MessageConnection(Driver[MessageSession]):
         if self.is_behind():
             self._receiver.scheduler.ask(self)
         elif not self._input_over and not self.closed.is_set():
-            self.tick(self._loop.time())  # what the session has gathered is handed out
             self.stop_reading()
             self._receiver.budget.forget(self)
             self.guard(self.speak)

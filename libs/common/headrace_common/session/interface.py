@@ -278,14 +278,13 @@ class Reply:
 
 class MessageSession(Session):
     """A conversation of whole messages with many peers over one socket. The end of a peer is never reported, so the session
-    keeps only pending messages. Replies to one route keep the order of their messages; routes do not wait for each other.
+    keeps only pending messages. Replies to one route keep the order of their messages; routes do not wait for each other. Each
+    message is taken at once: the session is never busy, and has neither deadlines nor questions.
     """
 
     def receive(self, message: Message, now_ms: int) -> None:
         """Takes one message, at the Unix time `now_ms` in milliseconds. Never raises for any message: one peer's fault must
         not end other peers' conversations. A faulty message is answered, quarantined or counted.
-
-        A message without parts means: continue with the input that waits (see `Status.busy`).
         """
 
     def outgoing(self) -> Reply | None:
