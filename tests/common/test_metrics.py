@@ -53,7 +53,7 @@ class Sources:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.counted = TopSources(("events", ""), ("bytes", ""), lambda: self.now)
+        self.counted = TopSources(lambda: self.now)
 
     def send(self, source: str, events: int = 1, size: int = 100) -> None:
         self.counted.add(source, events, size, self.now)

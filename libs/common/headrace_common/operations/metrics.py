@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -89,13 +90,19 @@ _EVENT: Final = 256
 """Bytes as which an event counts besides its own: small ones cost, too."""
 
 
+TOP_GAUGES: Final = {
+    "top_source_events": "Events of the last minute of the ten sources that sent most, by address or name in the certificate; of "
+    "datagrams and of Logjam the messages that came.",
+    "top_source_bytes": "Bytes of the same, as their frames were held.",
+}
+
+
+@dataclass(slots=True)
 class SourceCount:
     """What a source has sent."""
 
-    __slots__ = ("bytes", "events")
-
-    def __init__(self) -> None:
-        self.events = self.bytes = 0
+    events: int = 0
+    bytes: int = 0
 
     def add(self, events: int, size: int) -> None:
         """Adds `events` with `size` bytes."""
@@ -113,8 +120,8 @@ class TopSources(Collector):
     Memory is bounded however many sources there are, so a source may have sent more than what is shown, never less.
     """
 
-    def __init__(self, events: tuple[str, str], size: tuple[str, str], clock: Callable[[], float]) -> None:
-        self._gauges, self._clock = (events, size), clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._windows: dict[int, dict[str, SourceCount]] = {}
 
     def add(self, source: str, events: int, size: int, now: float) -> None:
@@ -141,8 +148,8 @@ class TopSources(Collector):
                 name = quote(source, errors="replace")[:SOURCE_NAME]
                 sums.setdefault(name, SourceCount()).add(count.events, count.bytes)
         top = sorted(sums, key=lambda name: (-sums[name].weight(), name))[:TOP_SOURCES]
-        for (name, text), value in zip(self._gauges, ("events", "bytes"), strict=True):
-            family = GaugeMetricFamily(name, text, labels=("source",))
+        for (name, text), value in zip(TOP_GAUGES.items(), ("events", "bytes"), strict=True):
+            family = GaugeMetricFamily(f"{NAMESPACE}_{name}", text, labels=("source",))
             for source in top:
                 family.add_metric((source,), getattr(sums[source], value))
             yield family
@@ -155,8 +162,6 @@ class MetricDeclaration(NamedTuple):
     kind: str
     meaning: str
     labels: tuple[str, ...]
-    buckets: tuple[float, ...]
-    """Upper bounds of a histogram's buckets, without infinity; empty for other kinds."""
 
 
 class Catalogue:
@@ -177,44 +182,32 @@ class Catalogue:
         made = Counter(name, text, labels, namespace=NAMESPACE, registry=self.registry)
         for value in values:
             made.labels(value)
-        self._declare(f"{name}_total", "counter", text, labels)
+        self.declare(f"{name}_total", "counter", text, labels)
         return made
 
     def loop_counter(self, name: str, text: str) -> LoopCounter:
         """Makes a counter for the event loop's thread alone."""
         made = LoopCounter(f"{NAMESPACE}_{name}", text)
         self.registry.register(made)
-        self._declare(f"{name}_total", "counter", text)
+        self.declare(f"{name}_total", "counter", text)
         return made
 
     def gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
         """Makes a gauge."""
         made = Gauge(name, text, labels, namespace=NAMESPACE, registry=self.registry)
-        self._declare(name, "gauge", text, labels)
-        return made
-
-    def top_sources(self, events: tuple[str, str], size: tuple[str, str]) -> TopSources:
-        """Makes the two gauges, with a label for the source; each has a name and a text."""
-        (of_events, about_events), (of_bytes, about_bytes) = events, size
-        made = TopSources(
-            (f"{NAMESPACE}_{of_events}", about_events), (f"{NAMESPACE}_{of_bytes}", about_bytes), time.monotonic
-        )
-        self.registry.register(made)
-        self._declare(of_events, "gauge", about_events, ("source",))
-        self._declare(of_bytes, "gauge", about_bytes, ("source",))
+        self.declare(name, "gauge", text, labels)
         return made
 
     def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> CountedHistogram:
         """Makes a histogram for one thread alone."""
         made = CountedHistogram(f"{NAMESPACE}_{name}", text, buckets)
         self.registry.register(made)
-        self._declare(name, "histogram", text, buckets=buckets)
+        self.declare(name, "histogram", text)
         return made
 
-    def _declare(
-        self, name: str, kind: str, text: str, labels: tuple[str, ...] = (), buckets: tuple[float, ...] = ()
-    ) -> None:
-        self._declared.append(MetricDeclaration(f"{NAMESPACE}_{name}", kind, text, labels, buckets))
+    def declare(self, name: str, kind: str, text: str, labels: tuple[str, ...] = ()) -> None:
+        """Notes a metric for `table`."""
+        self._declared.append(MetricDeclaration(f"{NAMESPACE}_{name}", kind, text, labels))
 
     def exposition(self) -> bytes:
         """Returns the Prometheus text format, version 0.0.4."""
@@ -298,14 +291,10 @@ class ReceiverMetrics(Catalogue):
             "Time from a frame's last byte until Kafka has stored all of it.",
             ACK_BUCKETS,
         )
-        self.sources = self.top_sources(
-            (
-                "top_source_events",
-                "Events of the last minute of the ten sources that sent most, by address or name in the certificate; of "
-                "datagrams and of Logjam the messages that came.",
-            ),
-            ("top_source_bytes", "Bytes of the same, as their frames were held."),
-        )
+        self.sources = TopSources()
+        self.registry.register(self.sources)
+        for name, text in TOP_GAUGES.items():
+            self.declare(name, "gauge", text, ("source",))
         self.batches = self.loop_counter("batches", "Batches that Kafka stored.")
         self.loop_stall_seconds = self.gauge(
             "loop_stall_seconds", "Longest time in the last minute for which the event loop was blocked."
