@@ -27,7 +27,6 @@ from headrace_cli.machine.ports import free_port
 from headrace_cli.wire.channel import channel_to
 from headrace_cli.wire.target import CLIENTS, Target
 from headrace_common.operations.settings import environment
-from headrace_common.protocol import installed
 from headrace_common.session.client import Answer
 
 from tests.contract.embedded import EmbeddedKafka
@@ -204,8 +203,9 @@ def receiver(protocol: str, bootstrap: str, folder: Path, native: str = "auto") 
     }
     if protocol == "logjam":
         settings |= environment("logjam", pull_port=0)
-    (module,) = [each.module for each in installed() if each.name == protocol]
-    with running([sys.executable, "-m", module], port, folder / f"{protocol}-{native}.log", settings) as process:
+    with running(
+        [sys.executable, "-m", "headrace_common", protocol], port, folder / f"{protocol}-{native}.log", settings
+    ) as process:
         yield process, port
 
 

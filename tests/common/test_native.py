@@ -86,7 +86,7 @@ def test_a_process_that_lacks_what_it_requires_ends_with_78(tmp_path: Path) -> N
     (tmp_path / f"{native.MODULE}.py").write_text("raise ImportError\n")
     environment = {"HEADRACE_NATIVE": "require", "PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])}
     ended = subprocess.run(
-        [sys.executable, "-m", "headrace_forward"], env=environment, capture_output=True, timeout=PATIENCE
+        [sys.executable, "-m", "headrace_common", "forward"], env=environment, capture_output=True, timeout=PATIENCE
     )
     assert ended.returncode == EXIT_CONFIG
     assert len(ended.stderr.splitlines()) == 1

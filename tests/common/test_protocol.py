@@ -10,8 +10,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from headrace_common.__main__ import main
 from headrace_common.operations import variables
-from headrace_common.operations.errors import ConfigError
+from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.settings import ServiceSettings
 from headrace_common.operations.variables import PROTOCOLS
 from headrace_common.protocol import installed
@@ -23,7 +24,7 @@ SERVICES = Path(__file__).resolve().parents[2] / "services"
 def test_every_service_of_the_repository_is_a_protocol() -> None:
     """Fails, too, where the environment is older than the checkout: `./headrace` refreshes it."""
     folders = {path.parent.name for path in SERVICES.glob("*/pyproject.toml")}
-    packages = {protocol.module.partition(".")[0] for protocol in installed()}
+    packages = {protocol.build.__module__.partition(".")[0] for protocol in installed()}
     assert packages == {f"headrace_{folder}" for folder in folders}
 
 
@@ -42,7 +43,8 @@ def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, EntryPoint]]:
     """The entry points, as if these alone were installed."""
     found: dict[str, EntryPoint] = {}
     monkeypatch.setattr(variables, "named_protocols", lambda: found)
-    monkeypatch.setattr("headrace_common.protocol.named_protocols", lambda: found)
+    for module in ("protocol", "__main__"):
+        monkeypatch.setattr(f"headrace_common.{module}.named_protocols", lambda: found)
     installed.cache_clear()
     yield found
     installed.cache_clear()
@@ -84,3 +86,15 @@ PROTOCOL = replace(PROTOCOL, name={name!r})""")
     named[name] = EntryPoint(name, value, PROTOCOLS)
     with pytest.raises(ConfigError, match=problem) if problem else nullcontext():
         assert name in {protocol.name for protocol in installed()}
+
+
+@pytest.mark.parametrize(("name", "status"), [("broken", EXIT_CONFIG), ("nothing", 2)])
+def test_a_receiver_that_cannot_be_loaded_says_so(
+    named: dict[str, EntryPoint], name: str, status: int, strange: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (strange / "broken.py").write_text("1 / 0")
+    named["broken"] = EntryPoint("broken", "strange.broken:PROTOCOL", PROTOCOLS)
+    monkeypatch.setattr(sys, "argv", ["", name])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == status

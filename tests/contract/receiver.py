@@ -47,13 +47,13 @@ def variables(kafka: KafkaSettings, sections: Sections | None = None) -> dict[st
 
 
 class Receiver:
-    """``python -m headrace_<protocol>`` on free ports. What it says goes to `log`."""
+    """``python -m headrace_common <protocol>``, or another module, on free ports. What it says goes to `log`."""
 
     def __init__(
         self, protocol: str, kafka: KafkaSettings, folder: Path, sections: Sections | None = None, module: str = ""
     ) -> None:
         self.protocol = protocol
-        self.module = module or f"headrace_{protocol}"
+        self._program = [module] if module else ["headrace_common", protocol]
         self.kafka = kafka
         self.log = folder / f"{protocol}.log"
         self.port = 0
@@ -94,10 +94,10 @@ class Receiver:
         ours = named_protocols().get(self.protocol)
         rest, chosen = parted(ours.load().settings, self._sections) if ours else (self._sections, [])
         sections = {**rest, "listen": {"port": self.port, **rest.get("listen", {})}}
-        module = ["tests.constants", told(chosen), self.module] if chosen else [self.module]
+        program = ["tests.constants", told(chosen), *self._program] if chosen else self._program
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                tethered([sys.executable, "-m", *module]),
+                tethered([sys.executable, "-m", *program]),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

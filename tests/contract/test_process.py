@@ -29,9 +29,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.shared]
 
 
 OWN_LIMITS = {
-    "headrace_forward": {"FORWARD__CHUNK_BYTES", "FORWARD__HANDSHAKE_BYTES"},
-    "headrace_lumberjack": {"LUMBERJACK__PAIRS", "LUMBERJACK__WINDOW_EVENTS"},
-    "headrace_segment": {"SEGMENT__SEGMENTS", "SEGMENT__WRITERS"},
+    "forward": {"FORWARD__CHUNK_BYTES", "FORWARD__HANDSHAKE_BYTES"},
+    "lumberjack": {"LUMBERJACK__PAIRS", "LUMBERJACK__WINDOW_EVENTS"},
+    "segment": {"SEGMENT__SEGMENTS", "SEGMENT__WRITERS"},
 }
 """What a client may hit in that protocol alone."""
 
@@ -40,11 +40,11 @@ async def test_health_and_metrics(dialect: Dialect, receiver: Receiver) -> None:
     assert await receiver.get("/livez") == (200, "ok\n")
     assert await receiver.get("/readyz") == (200, "ok\n")
     _, text = await receiver.get("/metrics")
-    own = [row for protocol in installed() if protocol.module == dialect.module for row in protocol.own_metrics()]
+    own = [row for protocol in installed() if protocol.name == dialect.name for row in protocol.own_metrics()]
     declared = {row.name for row in (*ReceiverMetrics().table(), *own)}
     assert set(re.findall(r"^# TYPE (headrace_\w+) ", text, re.MULTILINE)) == declared
     limits = set(re.findall(r'^headrace_limit_hits_total{limit="(\w+)"}', text, re.MULTILINE))
-    assert limits >= {*LIMITS, *OWN_LIMITS.get(dialect.module, ())}
+    assert limits >= {*LIMITS, *OWN_LIMITS.get(dialect.name, ())}
     before = {
         name: await receiver.metric(name)
         for name in ("events_stored_total", "events_acknowledgeable_total", "received_bytes_total")
@@ -183,7 +183,7 @@ async def test_a_setting_that_cannot_be_is_said_in_one_line(
         receiver.spawn()
         assert await receiver.ended() == EXIT_CONFIG
     (line,) = [line for line in receiver.log.read_text().splitlines() if not line.startswith("{")]
-    assert line.startswith((f"python -m headrace_{dialect.name}: ", f"python -m {dialect.module}: "))
+    assert line.startswith(f"python -m headrace_common {dialect.name}: ")
     assert says in line
 
 

@@ -112,7 +112,7 @@ def _receiver(service: Protocol[Any], ports: _Ports, host: str, state: StateFold
     ops = ports.take(f"{service.name}'s health and metrics", service.ops_port, HOST)
     return Part(
         service.name,
-        module(service.module),
+        (*module("headrace_common"), service.name),
         variables | environment("ops", host=HOST, port=ops),
         state.log(service.name),
         listeners[service.listeners[0].name],

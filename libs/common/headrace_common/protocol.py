@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # they import aiokafka, and the command line reads this modul
 
 S = TypeVar("S", bound=ServiceSettings)
 
+PROGRAM: Final = "python -m headrace_common"
+"""Runs the receiver of the protocol whose name follows."""
+
 _NAME: Final = re.compile("[a-z][a-z0-9]*", re.ASCII)
 """It is part of variables, types of CloudEvents and names in Kubernetes."""
 
@@ -115,16 +118,17 @@ def run(protocol: Protocol[S]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C while modules load ends the process, as SIGTERM does
     from headrace_common.service.service import main
 
-    main(protocol.name, f"python -m {protocol.module}", protocol.settings, protocol.build)
+    main(protocol.name, f"{PROGRAM} {protocol.name}", protocol.settings, protocol.build)
 
 
 @cache
 def installed() -> tuple[Protocol[Any], ...]:
     """Returns the protocols whose packages are installed, by name. Raises `ConfigError` for an entry point that names none."""
-    return tuple(_load(entry) for entry in named_protocols().values())
+    return tuple(map(loaded, named_protocols().values()))
 
 
-def _load(entry: EntryPoint) -> Protocol[Any]:
+def loaded(entry: EntryPoint) -> Protocol[Any]:
+    """Returns the protocol that an entry point names. Raises `ConfigError` if it names none."""
     named = f"the protocol {entry.name} ({entry.value}{f' of the package {entry.dist.name}' if entry.dist else ''})"
     try:
         protocol = entry.load()

@@ -42,7 +42,7 @@ from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.health import Health, OpsServer
 from headrace_common.operations.log import STANDARD_ERROR, Log, configure
 from headrace_common.operations.metrics import ReceiverMetrics
-from headrace_common.operations.settings import ServiceSettings, parse_arguments
+from headrace_common.operations.settings import ServiceSettings, load
 from headrace_common.operations.tasks import Tasks, stops
 from headrace_common.publishing.in_flight import Growth
 from headrace_common.publishing.publisher import Publisher
@@ -245,9 +245,8 @@ def calm_collector() -> None:
 
 def main(protocol: str, program: str, settings_type: type[S], build: Build[S]) -> None:
     """Runs a receiver's process. Exits 78 if the settings are wrong, 1 if a task has ended."""
-    description = f"Headrace receiver for {protocol}; acknowledges a client after Kafka has stored its events."
     try:
-        settings = parse_arguments(settings_type, program, description)
+        settings = load(settings_type)
         if refused := native.choose(native.wanted()):
             raise ConfigError(refused)
         raise_file_limit(settings.limits.connections)
