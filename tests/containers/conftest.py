@@ -47,7 +47,7 @@ def stored_in(kafka: EmbeddedKafka) -> KafkaSettings:
     return own_topics(kafka.bootstrap, TopicSettings(events_partitions=4, segments_partitions=1))
 
 
-@pytest.fixture(params=[d for d in DIALECTS if d.module == f"headrace_{d.name}"], ids=lambda dialect: dialect.name)
+@pytest.fixture(params=[d for d in DIALECTS if not d.module and d.name != "relp"], ids=lambda dialect: dialect.name)
 def dialect(request: pytest.FixtureRequest) -> Dialect:
     """Every protocol that has an image."""
     built(request.param.name)

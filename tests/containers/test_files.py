@@ -35,7 +35,7 @@ ENV = dict(
     line.partition("=")[::2] for line in (ROOT / ".env").read_text().splitlines() if line and not line.startswith("#")
 )
 PACKAGES = {path.name: f"headrace_{path.name}" for path in (ROOT / "services").iterdir() if path.is_dir()}
-RECEIVERS = {each.name: each for each in installed() if each.module.partition(".")[0] in PACKAGES.values()}
+RECEIVERS = {each.name: each for each in installed() if each.build.__module__.partition(".")[0] in PACKAGES.values()}
 """A package may have several."""
 DOCKERFILES = ("services/Dockerfile", "cli/Dockerfile", "spark_jobs/Dockerfile")
 
@@ -48,7 +48,7 @@ def seconds(duration: str) -> int:
 @pytest.mark.parametrize("name", RECEIVERS)
 def test_a_receiver_listens_on_its_protocols_port_may_drain_and_has_memory_for_its_budget(name: str) -> None:
     service = SERVICES[name]
-    port, (package, *_) = RECEIVERS[name].listeners[0].port, RECEIVERS[name].module.split(".")
+    port, (package, *_) = RECEIVERS[name].listeners[0].port, RECEIVERS[name].build.__module__.split(".")
     assert f"${{BIND:?}}:${{{name.upper()}_PORT:?}}:{port}" in service["ports"]
     assert ENV[f"{name.upper()}_PORT"] == str(port)
     assert service["build"]["args"]["SERVICE"] == package.removeprefix("headrace_")

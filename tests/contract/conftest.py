@@ -36,7 +36,7 @@ ADAPTERS: tuple[Dialect, ...] = (
 DIALECTS = (*ADAPTERS, *without_adapter(ADAPTERS))
 """Every receiver there is. A new one passes with its own client, or adds an adapter above."""
 
-OF_A_KIND = ("headrace_courier", "headrace_lumberjack", "headrace_otlp", "headrace_segment", "headrace_syslog.relp")
+OF_A_KIND = ("courier", "lumberjack", "otlp", "segment", "relp")
 """What they share with Forward, the quick tier tests with Forward alone: tests marked `shared`."""
 
 
@@ -57,12 +57,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _waits(dialect: Dialect, shared: bool) -> bool:
     """Whether the quick tier leaves a test of this receiver out."""
-    return bool(dialect.variant) or (shared and dialect.module in OF_A_KIND)
+    return bool(dialect.variant) or (shared and dialect.name in OF_A_KIND)
 
 
 def _name(dialect: Dialect) -> str:
-    name = dialect.module.rpartition(".")[2].removeprefix("headrace_")
-    return f"{name}-{dialect.variant}" if dialect.variant else name
+    return f"{dialect.name}-{dialect.variant}" if dialect.variant else dialect.name
 
 
 @pytest.fixture(scope="session")

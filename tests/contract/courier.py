@@ -28,7 +28,6 @@ class CourierDialect(Dialect):
 
     name = "courier"
     client = CourierClient
-    module = "headrace_courier"
     malformed = CourierClient.malformed
     added = frozenset({"@timestamp", "type"})
 

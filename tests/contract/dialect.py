@@ -89,8 +89,8 @@ class Dialect:
     variant = ""
     """Which of a receiver's dialects, if it has several; empty: the first, which the quick tier tries."""
 
-    module: str
-    """What runs as ``python -m``."""
+    module = ""
+    """What runs in place of the receiver, as ``python -m``; empty: itself."""
 
     sections: Mapping[str, Mapping[str, object]] = NO_SECTIONS
     """Settings of its own with which it runs in this suite. A test's sections win."""

@@ -13,7 +13,6 @@ class ForwardDialect(Dialect):
 
     name = "forward"
     client = ForwardClient
-    module = "headrace_forward"
     fault = Reason.BAD_RECORD
     malformed = b"GET / HTTP/1.1\r\n\r\n"
 

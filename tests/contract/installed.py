@@ -19,7 +19,7 @@ class InstalledDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     def __init__(self, protocol: Protocol[Any], client: type[Client]) -> None:
-        self.name, self.module, self.malformed = protocol.name, protocol.module, client.malformed
+        self.name, self.malformed = protocol.name, client.malformed
         self.client = client
 
     def stream(self, record_headers: Mapping[str, bytes]) -> None:
@@ -28,7 +28,7 @@ class InstalledDialect(Dialect):
 
 def without_adapter(known: Iterable[Dialect]) -> Iterator[Dialect]:
     """The dialects of the protocols that have none in `known`."""
-    modules = {dialect.module for dialect in known}
+    names = {dialect.name for dialect in known}
     for protocol in installed():
-        if protocol.module not in modules and protocol.client:
+        if protocol.name not in names and protocol.client:
             yield InstalledDialect(protocol, resolve_name(protocol.client))

@@ -76,7 +76,6 @@ class LogjamDialect(Dialect):
     """See `contract.dialect.Dialect`."""
 
     name = "logjam"
-    module = "headrace_logjam"
     connection = False
     added = frozenset({"request_id", "started_ms"})
     malformed = b"GET / HTTP/1.1\r\n\r\n"

@@ -12,6 +12,5 @@ class LumberjackDialect(Dialect):
 
     name = "lumberjack"
     client = LumberjackClient
-    module = "headrace_lumberjack"
     malformed = LumberjackClient.malformed
     added = frozenset({"@metadata", "@timestamp", "agent", "log"})

@@ -36,7 +36,6 @@ class OtlpDialect(Dialect):
 
     name = "otlp"
     client = OtlpClient
-    module = "headrace_otlp"
     malformed = OtlpClient.malformed
     fault = Reason.BAD_RECORD
 

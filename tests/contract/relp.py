@@ -24,7 +24,6 @@ class RelpDialect(Dialect):
 
     name = "relp"
     client = Relaying
-    module = "headrace_syslog.relp"
     sections: Mapping[str, Mapping[str, object]] = {"limits": {"event_bytes": EVENT_BYTES}}
     fault = Reason.OVERSIZED
     malformed = RelpClient.malformed

@@ -45,7 +45,6 @@ class SegmentDialect(Dialect):
 
     name = "segment"
     client = Writer
-    module = "headrace_segment"
     sections: Mapping[str, Mapping[str, object]] = {"limits": {"event_bytes": EVENT_BYTES}}
     stored_again = False
     fault = Reason.OVERSIZED

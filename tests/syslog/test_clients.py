@@ -61,7 +61,7 @@ async def test_rsyslog_loses_and_doubles_nothing_when_the_receiver_is_killed(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
     topics = own_topics(kafka.bootstrap)
-    with Receiver("relp", topics, tmp_path, module="headrace_syslog.relp") as receiver:
+    with Receiver("relp", topics, tmp_path) as receiver:
         await receiver.start()
         with rsyslog(tmp_path, configuration("rsyslog", HOST, receiver.port)):
             await until((tmp_path / "log").exists, "rsyslog listens")
@@ -88,7 +88,7 @@ async def test_rsyslog_loses_and_doubles_nothing_when_the_receiver_is_killed(
 @pytest.mark.requires("rsyslog")
 async def test_logger_and_rsyslog_are_understood_over_tcp_and_udp(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     topics = own_topics(kafka.bootstrap)
-    with Receiver("syslog", topics, tmp_path, module="headrace_syslog.syslog") as receiver:
+    with Receiver("syslog", topics, tmp_path) as receiver:
         await receiver.start()
         for options in LOGGER:
             command = ["logger", "--server", HOST, "--port", str(receiver.port), "--tag", "app", *options, "line 10"]

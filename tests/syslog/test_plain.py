@@ -110,7 +110,7 @@ def test_equal_messages_over_tcp_are_two_events_whatever_their_numbers() -> None
 @pytest.mark.kafka
 async def test_lines_and_datagrams_arrive_and_dropped_ones_are_counted(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     topics = own_topics(kafka.bootstrap)
-    with Receiver("syslog", topics, tmp_path, module="headrace_syslog.syslog") as receiver:
+    with Receiver("syslog", topics, tmp_path) as receiver:
         await receiver.start()
         _, writer = await asyncio.open_connection(*receiver.address)
         writer.write(b"<13>line\n<13>last")
