@@ -69,9 +69,6 @@ class Protocol(Generic[S]):
     title: str
     """Its name in sentences."""
 
-    module: str
-    """Runs the receiver: ``python -m module``."""
-
     listeners: tuple[Port, ...]
     """The first is the main one."""
 

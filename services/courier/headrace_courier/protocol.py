@@ -33,7 +33,6 @@ def build(runtime: Runtime[CourierSettings]) -> Parts:
 PROTOCOL: Final = Protocol(
     name="courier",
     title="Courier",
-    module="headrace_courier",
     listeners=(Port("tcp", PORT),),
     ops_port=8083,
     settings=CourierSettings,

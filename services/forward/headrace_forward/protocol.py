@@ -32,7 +32,6 @@ def build(runtime: Runtime[ForwardSettings]) -> Parts:
 PROTOCOL: Final = Protocol(
     name="forward",
     title="Forward",
-    module="headrace_forward",
     listeners=(Port("tcp", PORT),),
     ops_port=8082,
     settings=ForwardSettings,

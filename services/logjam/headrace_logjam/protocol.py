@@ -26,7 +26,6 @@ def build(runtime: Runtime[LogjamSettings]) -> Parts:
 PROTOCOL: Final = Protocol(
     name="logjam",
     title="Logjam",
-    module="headrace_logjam",
     listeners=(Port("listen", PORT), Port("pull", PULL_PORT, "logjam", "pull_port")),
     ops_port=8084,
     settings=LogjamSettings,

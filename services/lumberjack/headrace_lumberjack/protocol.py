@@ -31,7 +31,6 @@ def build(runtime: Runtime[LumberjackSettings]) -> Parts:
 PROTOCOL: Final = Protocol(
     name="lumberjack",
     title="Lumberjack",
-    module="headrace_lumberjack",
     listeners=(Port("tcp", PORT),),
     ops_port=8081,
     settings=LumberjackSettings,

@@ -27,7 +27,6 @@ def build(runtime: Runtime[ServiceSettings]) -> Parts:
 PROTOCOL: Final = Protocol(
     name="otlp",
     title="OpenTelemetry (OTLP)",
-    module="headrace_otlp",
     listeners=(Port("tcp", PORT),),
     ops_port=8092,
     settings=ServiceSettings,

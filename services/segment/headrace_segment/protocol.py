@@ -43,7 +43,6 @@ def topics(kafka: KafkaSettings, wanted: TopicSettings) -> list[TopicPlan]:
 PROTOCOL: Final = Protocol(
     name="segment",
     title="Segment service",
-    module="headrace_segment",
     listeners=(Port("tcp", PORT),),
     ops_port=8085,
     settings=SegmentSettings,

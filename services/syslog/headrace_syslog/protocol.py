@@ -54,7 +54,6 @@ def build_syslog(runtime: Runtime[ServiceSettings]) -> Parts:
 RELP: Final = Protocol(
     name="relp",
     title="RELP",
-    module="headrace_syslog.relp",
     listeners=(Port("tcp", RELP_PORT),),
     ops_port=8090,
     settings=ServiceSettings,
@@ -68,7 +67,6 @@ RELP: Final = Protocol(
 SYSLOG: Final = Protocol(
     name="syslog",
     title="Syslog",
-    module="headrace_syslog.syslog",
     listeners=(Port("tcp", SYSLOG_PORT),),
     ops_port=8091,
     settings=ServiceSettings,

@@ -1,1 +1,0 @@
-"""RELP, rsyslog's protocol for syslog messages: each is acknowledged by its number."""

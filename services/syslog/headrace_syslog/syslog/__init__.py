@@ -1,1 +1,0 @@
-"""Syslog over TCP and UDP, without acknowledgements."""
