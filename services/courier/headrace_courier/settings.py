@@ -21,6 +21,6 @@ class CourierLimits(LimitSettings):
 
 
 class CourierSettings(ServiceSettings):
-    """All settings of ``python -m headrace_courier``."""
+    """All settings of the receiver."""
 
     limits: CourierLimits = CourierLimits()

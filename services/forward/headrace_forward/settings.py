@@ -56,6 +56,6 @@ class ForwardSection(Section):
 
 
 class ForwardSettings(ServiceSettings):
-    """All settings of ``python -m headrace_forward``."""
+    """All settings of the receiver."""
 
     forward: ForwardSection = ForwardSection()

@@ -104,7 +104,7 @@ class LogjamSection(Section):
 
 
 class LogjamSettings(ServiceSettings):
-    """Everything that configures ``python -m headrace_logjam``."""
+    """All settings of the receiver."""
 
     limits: LogjamLimits = LogjamLimits()
     logjam: LogjamSection = LogjamSection()

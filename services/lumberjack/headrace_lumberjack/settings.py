@@ -21,6 +21,6 @@ class LumberjackSection(Section):
 
 
 class LumberjackSettings(ServiceSettings):
-    """All settings of ``python -m headrace_lumberjack``."""
+    """All settings of the receiver."""
 
     lumberjack: LumberjackSection = LumberjackSection()

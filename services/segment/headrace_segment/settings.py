@@ -51,6 +51,6 @@ class SegmentSection(Section):
 
 
 class SegmentSettings(ServiceSettings):
-    """Everything that configures ``python -m headrace_segment``."""
+    """All settings of the receiver."""
 
     segment: SegmentSection = SegmentSection()
