@@ -4,6 +4,7 @@ not keep the promise.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import sys
@@ -17,7 +18,7 @@ from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrP
 from headrace_common.kafka.client import NEEDED, NEEDED_WITHOUT_KEYS, check, client_arguments, explain
 from headrace_common.operations import log
 from headrace_common.operations.errors import EXIT_CONFIG, ConfigError, DeliveryError, DeliveryPolicy
-from headrace_common.operations.settings import KafkaSettings, TopicSettings, TopicsProcessSettings, parse_arguments
+from headrace_common.operations.settings import KafkaSettings, TopicSettings, TopicsProcessSettings, load
 from headrace_common.protocol import TopicPlan, installed
 
 BOUND: Final = 60.0
@@ -116,10 +117,11 @@ async def _partitions(client: AIOKafkaAdminClient, name: str) -> list[dict[str, 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the topics. Exit status 0: they are there; 1: they could not be made; 78: the settings are wrong."""
+    argparse.ArgumentParser(prog="python -m headrace_common.topics", description="Make Headrace's topics.").parse_args(
+        argv
+    )
     try:
-        settings = parse_arguments(
-            TopicsProcessSettings, "python -m headrace_common.topics", "Make the topics of Headrace.", argv
-        )
+        settings = load(TopicsProcessSettings)
         logger = log.configure(settings.log, "topics")
         done = asyncio.run(ensure(settings.kafka, settings.topics))
     except ConfigError as error:

@@ -18,7 +18,6 @@ from headrace_common.operations.settings.process import TopicsProcessSettings as
 from headrace_common.operations.settings.process import environment as environment
 from headrace_common.operations.settings.process import load as load
 from headrace_common.operations.settings.process import own_environment as own_environment
-from headrace_common.operations.settings.process import parse_arguments as parse_arguments
 from headrace_common.operations.settings.serving import LimitSettings as LimitSettings
 from headrace_common.operations.settings.serving import ListenSettings as ListenSettings
 from headrace_common.operations.settings.serving import LogSettings as LogSettings

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Sequence
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -73,12 +71,6 @@ def load(cls: type[S]) -> S:
         return cls()
     except ValidationError as error:
         raise ConfigError("\n".join(map(explain, error.errors()))) from error
-
-
-def parse_arguments(cls: type[S], program: str, description: str, argv: Sequence[str] | None = None) -> S:
-    """Loads the settings of a process whose command line knows ``--help`` alone. Raises `ConfigError`."""
-    argparse.ArgumentParser(prog=program, description=description).parse_args(argv)
-    return load(cls)
 
 
 def environment(section: str, **values: object) -> dict[str, str]:
