@@ -25,7 +25,6 @@ from headrace_common.operations.variables import Bytes as Bytes
 from headrace_common.operations.variables import Seconds as Seconds
 from headrace_common.protocol import Port as Port
 from headrace_common.protocol import Protocol as Protocol
-from headrace_common.protocol import run as run
 from headrace_common.record.contract import JSON as JSON
 from headrace_common.record.contract import OCTETS as OCTETS
 from headrace_common.record.contract import Reason as Reason
