@@ -57,10 +57,9 @@ class ForwardSession(ByteSession):
 
     def __init__(self, peer: Peer, limits: LimitSettings, forward: ForwardSection) -> None:
         self._peer = peer
-        name = peer.identity.encode() if peer.certified else b""
         self._forward = forward
         whose = source(PROTOCOL, peer.identity)
-        self._origin = Origin(whose, name, limits, forward.tag_bytes, forward.option_bytes)
+        self._origin = Origin(whose, peer.certificate, limits, forward.tag_bytes, forward.option_bytes)
         self._decoder: ForwardDecoder | JsonDecoder | None = None
         entries = min(SMALL_PARTS, limits.frame_events)
         self._most = (forward.chunk_bytes, forward.option_bytes, limits.event_bytes, limits.depth, entries)

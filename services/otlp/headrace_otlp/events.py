@@ -20,6 +20,7 @@ from headrace_common.record.event import (
     Part,
     Reject,
     deterministic_id,
+    hash_slowly,
     rfc3339,
     rfc3339_ms,
     source,
@@ -39,8 +40,6 @@ from headrace_otlp.wire import Request
 NAME: Final = "otlp"
 OVERHEAD: Final = 16 << 10
 """Bytes of memory that a request takes beyond its body, with what came behind it."""
-SLICE: Final = 1 << 20
-"""Bytes that are hashed between two pauses."""
 
 INSTANCES: Final = ("service.instance.id", "host.name", "host.id", "k8s.pod.name", "k8s.pod.uid", "container.id")
 """Attributes of a resource that say which process or machine it is (OpenTelemetry's semantic conventions)."""
@@ -93,7 +92,7 @@ class RequestFrame(Frame):
             self._refused = f"in quarantine: {error.reason.value}: {error}"
             yield self._whole(error.reason, str(error))
             return
-        named = FrameIds(deterministic_id(NAME, _certified(self._peer), digest)[:FRAME_PREFIX])
+        named = FrameIds(deterministic_id(NAME, self._peer.certificate, digest)[:FRAME_PREFIX])
         ids, index = (named, unique_frame_ids()), 0
         for group in groups:
             maker = _GroupEvents(group, self._peer, self._limits, rfc3339_ms(self.received_ms), ids)
@@ -118,14 +117,12 @@ class RequestFrame(Frame):
                 reason = Reason.INFLATED_LIMIT if error.limit else Reason.COMPRESSION
                 raise ContentError(reason, str(error)) from error
             content = bytes(inflated)
-        for at in range(0, len(content), SLICE):
-            digest.update(content[at : at + SLICE])
-            if at:
-                yield 0
+        yield from hash_slowly(digest.update, content)
         if request.encoding == JSON:
             content = yield from protobuf_of(content)
         groups = yield from cut(content, limits.frame_events)
-        if (size := len(content) + sum(group.size for group in groups)) > limits.inflated_bytes:
+        repeated = sum((len(each.resource) + len(each.scope)) * len(each.records) for each in groups)
+        if (size := len(content) + repeated) > limits.inflated_bytes:
             detail = f"events of {size} bytes, LIMITS__INFLATED_BYTES {limits.inflated_bytes}"
             raise ContentError(Reason.INFLATED_LIMIT, detail)
         return groups, digest.digest()
@@ -140,7 +137,7 @@ class RequestFrame(Frame):
         if request.coding:
             about[OtlpAttribute.COMPRESSION.value] = request.coding
         envelope = Envelope(NAME, source(NAME, self._peer.identity), "")
-        name = deterministic_id(NAME, _certified(self._peer), request.body)
+        name = deterministic_id(NAME, self._peer.certificate, request.body)
         return envelope.reject(reason, detail, request.body, name, orjson.dumps(about))
 
 
@@ -209,8 +206,3 @@ class _GroupEvents:
     def _alone(self, raw: bytes) -> bytes:
         """Returns a body with this record alone."""
         return wrapped(self._group.resource, self._group.scope, [raw])
-
-
-def _certified(peer: Peer) -> bytes:
-    """Returns the subject of its certificate: its address may be another when it sends again."""
-    return peer.identity.encode() if peer.certified else b""

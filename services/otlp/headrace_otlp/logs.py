@@ -75,11 +75,6 @@ class Group(NamedTuple):
     scope: bytes
     records: list[memoryview]
 
-    @property
-    def size(self) -> int:
-        """Bytes of all that its events say of resource and scope."""
-        return (len(self.resource) + len(self.scope)) * len(self.records)
-
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     """Returns a number of at most 64 bits, and where it ends."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import struct
 from binascii import hexlify
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -167,6 +168,9 @@ class FrameIds(NamedTuple):
         return b"%b%08x" % (self.prefix, index)
 
 
+HASHED_AT_ONCE: Final = 1 << 20
+"""Bytes that are hashed between two pauses."""
+
 _u32: Final = struct.Struct(">I").pack
 
 
@@ -203,6 +207,14 @@ def hashed_id(fields: bytes) -> bytes:
 def digest_id(digest: bytes) -> bytes:
     """Returns the `deterministic_id` of fields with this SHA-256."""
     return DETERMINISTIC + hexlify(digest[:16])
+
+
+def hash_slowly(update: Callable[[memoryview], object], content: bytes | bytearray | memoryview) -> Iterator[int]:
+    """Calls a hash's `update` with bytes, however many they are; yields between steps of a millisecond."""
+    for at in range(0, len(content), HASHED_AT_ONCE):
+        if at:
+            yield 0
+        update(memoryview(content)[at : at + HASHED_AT_ONCE])
 
 
 def id_fields(protocol: str, *fields: bytes) -> bytes:

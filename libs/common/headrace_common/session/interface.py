@@ -41,6 +41,11 @@ class Peer:
     """The client has shown a certificate: `identity` is its subject, whatever it looks like."""
 
     @property
+    def certificate(self) -> bytes:
+        """The subject of its certificate, as ids have it: its address may be another when it sends again. Empty without one."""
+        return self.identity.encode() if self.certified else b""
+
+    @property
     def anonymous(self) -> bool:
         """Whether only its address names it, so that what the client says of itself may take its place."""
         return not self.certified and self.identity == self.address

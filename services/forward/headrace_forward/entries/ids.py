@@ -9,12 +9,9 @@ from hashlib import sha256
 from typing import Final
 
 from headrace_common.record import event
-from headrace_common.record.event import FRAME_PREFIX, FrameIds, deterministic_id, unique_frame_ids
+from headrace_common.record.event import FRAME_PREFIX, HASHED_AT_ONCE, FrameIds, deterministic_id, unique_frame_ids
 
 PROTOCOL: Final = "forward"
-SLICE_BYTES: Final = 1 << 20
-"""Bytes hashed between two pauses."""
-
 NEAR: Final = 366 * 86_400
 """Seconds around now within which a chunk's first eight bytes count as the time that Go's logger writes there."""
 
@@ -56,12 +53,10 @@ def message_ids(
     if chunk is None or chunk in NAMES_NOTHING:
         return MessageIds(unique_frame_ids(), b"", now)
     fields = (tag, chunk, client) if client else (tag, chunk)
-    if len(body) <= SLICE_BYTES:
+    if len(body) <= HASHED_AT_ONCE:
         return MessageIds(FrameIds(deterministic_id(PROTOCOL, *fields, body)[:FRAME_PREFIX]), chunk, now)
     state = sha256(event.id_fields(PROTOCOL, *fields) + len(body).to_bytes(4, "big"))
-    for start in range(0, len(body), SLICE_BYTES):
-        state.update(memoryview(body)[start : start + SLICE_BYTES])
-        yield 0
+    yield from event.hash_slowly(state.update, body)
     return MessageIds(FrameIds(event.digest_id(state.digest())[:FRAME_PREFIX]), chunk, now)
 
 
