@@ -7,10 +7,11 @@ from typing import Any
 
 import orjson
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 from headrace_common.record.contract import Reason
 from headrace_otlp.client import OtlpClient
 from headrace_otlp.logs import JSON
+from headrace_otlp.wire import request
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
 
 from tests.contract.dialect import Dialect
 
@@ -18,17 +19,17 @@ from tests.contract.dialect import Dialect
 class JsonOtlpClient(OtlpClient):
     """As OpenTelemetry's for JavaScript, in JSON. A record that cannot be read would take its request along."""
 
-    encoding = JSON
-
     def broken(self, event: Mapping[str, Any]) -> bytes:
         return b""
 
-    def encoded(self, message: Message) -> bytes:
-        return orjson.dumps(MessageToDict(message))
+    def document(self, event: Mapping[str, Any]) -> bytes:
+        return orjson.dumps(MessageToDict(LogRecord.FromString(super().document(event))))
 
-    def body(self, documents: Sequence[bytes]) -> bytes:
+    def payload(self, documents: Sequence[bytes]) -> bytes:
+        self._next(len(documents))
+        about = orjson.dumps(MessageToDict(ResourceLogs.FromString(self.about)))
         scopes = b'"scopeLogs":[{"logRecords":[%b]}]' % b",".join(documents)
-        return b'{"resourceLogs":[%b,%b}]}' % (self._about[:-1], scopes)
+        return request(b'{"resourceLogs":[%b,%b}]}' % (about[:-1], scopes), JSON)
 
 
 class OtlpDialect(Dialect):

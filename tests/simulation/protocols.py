@@ -36,6 +36,7 @@ from headrace_logjam.wire import PING, PONG, UNTOLD, joined, split
 from headrace_lumberjack.client import LumberjackClient
 from headrace_lumberjack.wire import V1
 from headrace_otlp.client import OtlpClient
+from headrace_otlp.logs import wrapped
 from headrace_segment.wire import original, today
 from headrace_syslog.client import RelpClient
 from headrace_syslog.wire.relp import SYSLOG, RelpFrame
@@ -290,7 +291,7 @@ STREAMS: dict[str, Spoken] = {
         OtlpDialect(),
         lambda compresses: OtlpClient("gzip" if compresses else None),
         others=(JsonOtlpClient,),
-        quarantined=lambda client, broken: client.body([broken]),
+        quarantined=lambda client, broken: wrapped(client.about, b"", [broken]),
     ),
 }
 
