@@ -10,7 +10,7 @@ import functools
 import gzip
 import random
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -233,3 +233,12 @@ def traced() -> Iterator[None]:
         yield
     finally:
         tracemalloc.stop()
+
+
+def finish(steps: Generator[int, None, Any]) -> Any:
+    """What they make, once all are taken."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value

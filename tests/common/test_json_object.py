@@ -10,10 +10,12 @@ import msgspec
 import pytest
 from headrace_common.record import json_object
 from headrace_common.record.contract import Reason
-from headrace_common.record.json_object import Fault, JsonObject, ReadEvent, deepest, finish, utc
+from headrace_common.record.json_object import Fault, JsonObject, ReadEvent, deepest, utc
 from headrace_common.record.json_text import letters_of, readable, with_raw, write_text
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.driving import finish
 
 texts = st.text(alphabet='[]{}"\\,:aü\n', max_size=6)
 values = st.recursive(

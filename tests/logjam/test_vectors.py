@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
-from headrace_common.record.json_object import finish
 from headrace_logjam.wire import METHODS, decode_meta, encode_meta, inflate
 
+from tests.driving import finish
 from tests.logjam.driving import asking, drive
 
 FOLDER = Path(__file__).parent / "vectors"

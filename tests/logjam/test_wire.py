@@ -9,9 +9,10 @@ import zlib
 import pytest
 import snappy
 from headrace_common.operations.errors import ProtocolError
-from headrace_common.record.json_object import finish
 from headrace_logjam.client import LogjamClient
 from headrace_logjam.wire import METHODS, Meta, compress, encode_meta, inflate, read_request, read_unanswered
+
+from tests.driving import finish
 
 MOST = 1000
 

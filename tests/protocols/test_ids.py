@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from headrace_common.record.event import Reject
-from headrace_common.record.json_object import finish
 from headrace_courier.wire import jdat
 from headrace_logjam.devices.consumer import SubscriptionMaker
 from headrace_logjam.settings import LogjamLimits
@@ -20,7 +19,7 @@ from headrace_logjam.wire import read_published
 from headrace_lumberjack.wire import json_frame, window
 
 from tests.courier import driving as courier
-from tests.driving import NOW_MS, Seen, seen
+from tests.driving import NOW_MS, Seen, finish, seen
 from tests.forward import driving as forward
 from tests.logjam import driving as logjam
 from tests.logjam.test_vectors import frames

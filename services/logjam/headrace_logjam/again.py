@@ -6,11 +6,11 @@ from typing import Final
 from urllib.parse import unquote
 
 from headrace_common.record.contract import Attribute, Reason
-from headrace_common.record.json_object import finish
 from headrace_common.session.again import QuarantinedItem, ReplayOutcome, read_again
 
 from headrace_logjam.devices.consumer import SubscriptionMaker
 from headrace_logjam.events import RecordMaker
+from headrace_logjam.gathering import MessagesFrame
 from headrace_logjam.settings import LogjamSettings
 from headrace_logjam.wire import read_published, read_unanswered, split
 
@@ -24,5 +24,6 @@ def read(item: QuarantinedItem, settings: LogjamSettings) -> ReplayOutcome:
     if Attribute.DEVICE.value in item.attributes:
         maker, read_message = SubscriptionMaker(origin, _CONSUMER, settings.limits), read_published
     messages = [split(frame) for frame in frames] if item.reason == Reason.INTERNAL else [frames]
-    parts = [finish(maker.make(read_message(each, origin), item.received_ms)) for each in messages]
-    return read_again(item, parts)
+    known = [read_message(each, origin) for each in messages]
+    frame = MessagesFrame(0, item.received_ms, maker, b"", acknowledged=False, kept=False, messages=known)
+    return read_again(item, frame.parts())

@@ -20,7 +20,6 @@ from headrace_common.record.contract import Note, Reason
 from headrace_common.record.event import rfc3339
 from headrace_common.record.json_text import PIECE, Bytes, letters_of, noted, object_of, readable, with_raw
 
-M = TypeVar("M")
 T = TypeVar("T", bound=msgspec.Struct)
 _Decode = Callable[[Bytes | msgspec.Raw], Any]
 
@@ -41,16 +40,6 @@ _TIME: Final = re.compile(
 
 DECIMALS: Final = 9
 """Decimals of a second that are kept; further ones are cut off."""
-
-
-def finish(steps: Generator[int, None, M]) -> M:
-    """Takes all steps at once: of a generator that yields where others may run. Returns what they made."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            made: M = done.value
-            return made
 
 
 class Fault(NamedTuple):
