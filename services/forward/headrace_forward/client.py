@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,14 +12,10 @@ from typing import Any, Final
 import msgpack
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.session.client import STREAM, Answer, KeyedClient, Remark
+from headrace_common.session.inflate import zstd
 from typing_extensions import override
 
 from headrace_forward.wire import EventTime
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 HELO: Final = b"\x92\xa4HELO"
 """The first bytes of a server that asks for a login."""

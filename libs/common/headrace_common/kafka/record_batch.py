@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -11,11 +10,7 @@ from aiokafka.record.util import calc_crc32c
 
 from headrace_common.record import native
 from headrace_common.record.encoding import KEYLESS, SHORT, read_varint, varint
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from headrace_common.session.inflate import zstd
 
 BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and last timestamp, producer id,
