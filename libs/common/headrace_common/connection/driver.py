@@ -33,8 +33,6 @@ RECHECK: Final = 0.5
 
 FAULT: Final = "protocol_error"
 ABANDONED: Final = "abandoned"
-OF_ONE_CLIENT: Final = (FAULT, ABANDONED)
-"""Reasons to end a conversation that concern the client of one frame. A socket with many clients goes on."""
 
 
 class End(Enum):

@@ -15,7 +15,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from headrace_common.connection.driver import OF_ONE_CLIENT, Driver, End
+from headrace_common.connection.driver import ABANDONED, Driver, End
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
@@ -157,7 +157,7 @@ class MessageConnection(Driver[MessageSession]):
         if end is End.AT_ONCE:
             self._why = why
             self._close()
-        elif why in OF_ONE_CLIENT:  # it gets no answer
+        elif why == ABANDONED:  # the client of one frame gets no answer
             self.guard(self.speak)
         elif self._why is None and not self.closed.is_set():
             self._why = why

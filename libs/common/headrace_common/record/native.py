@@ -8,7 +8,6 @@ which of the two is used.
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -163,11 +162,6 @@ def choose(wanted: str) -> str:
         return f"{VARIABLE}: the native core is required, and {MODULE} {VERSION} is not installed"
     core = PYTHON if wanted == OFF or NATIVE is None else NATIVE
     return ""
-
-
-def wanted() -> str:
-    """Returns the choice of this process's environment."""
-    return os.environ.get(VARIABLE, AUTO)
 
 
 def label() -> str:

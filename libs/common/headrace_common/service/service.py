@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 import faulthandler
 import gc
+import os
 import resource
 import select
 import sys
@@ -247,7 +248,7 @@ def main(protocol: str, program: str, settings_type: type[S], build: Build[S]) -
     """Runs a receiver's process. Exits 78 if the settings are wrong, 1 if a task has ended."""
     try:
         settings = load(settings_type)
-        if refused := native.choose(native.wanted()):
+        if refused := native.choose(os.environ.get(native.VARIABLE, native.AUTO)):
             raise ConfigError(refused)
         raise_file_limit(settings.limits.connections)
         calm_collector()

@@ -23,9 +23,6 @@ F = TypeVar("F", bound=msgspec.Struct)
 NAME_BYTES: Final = 1024
 """Longest text that is accepted as the name of a host or a stream: it goes into a header of every event."""
 
-KEY_BYTES: Final = 2048
-"""Longest key of an origin that is kept."""
-
 RECEIVED: Final = b'{"%b":"received"}' % Attribute.TIME.value.encode()
 """Attributes of an event without a time of its own."""
 
@@ -76,8 +73,7 @@ class JsonEvents(Generic[F]):
             names = self.names(fields)
             envelope, begun = self.envelope(*names), self.begun(fields, names[1])
             known = envelope.pieces, begun
-            if len(key) <= KEY_BYTES:
-                self.memory.put(place, known, len(key) + len(begun or b"") + envelope.size)
+            self.memory.put(place, known, len(key) + len(begun or b"") + envelope.size)
         return known
 
 
