@@ -16,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -77,20 +78,19 @@ class Copy:
         self.hits = {(int(number), test) for number, test in hits if self.seconds.get(test, math.inf) < math.inf}
 
     def judge(self, number: int) -> str:
-        """Returns what becomes of a mutant when the shortest tests run that come by it."""
-        kept: list[str] = []
-        spent = 0.0
+        """Returns what becomes of a mutant when the shortest tests run that come by it, file by file, the shortest first."""
+        kept, files, left = list[str](), defaultdict[str, float](float), SECONDS  # a file's tests share what they start
         for seconds, test in sorted((self.seconds[test], test) for hit, test in self.hits if hit == number):
-            if (cost := seconds + 0.01) < SECONDS - spent or not kept:  # pytest itself takes some time for each
+            if (cost := seconds + 0.01) < left or not kept:  # pytest itself takes some time for each
                 kept.append(test)
-                spent += cost
+                files[test.partition("::")[0]] += cost
+                left -= cost
         if not kept:
             return "no test"
-        (listed := self.folder / f"{number}.txt").write_text(
-            "\n".join(sorted(kept))
-        )  # a file's tests share what they start
+        kept.sort(key=lambda test: (files[test.partition("::")[0]], test))
+        (listed := self.folder / f"{number}.txt").write_text("\n".join(kept))
         words = ["-x", "--tb=no", "-p", "no:cacheprovider", f"@{listed}"]
-        ended = self._pytest(*words, limit=80 + 5 * spent, MUTANT=str(number))
+        ended = self._pytest(*words, limit=80 + 5 * (SECONDS - left), MUTANT=str(number))
         if ended.returncode in (1, 2, 124, 137) or "found no collectors" in ended.stdout:  # no import, or no end
             return "killed"
         return f"status {ended.returncode}" if ended.returncode else "survived"
