@@ -123,6 +123,7 @@ def without_chance(part: Seen | Reject) -> Any:
     if isinstance(part, Seen):
         return {**part.headers, "ce_id": kind(part.headers["ce_id"])}, part.value
     assert part.reason is not Reason.INTERNAL, part.detail
+    assert part.detail
     return part.reason, part.detail, part.raw, part.source, part.subject, kind(part.id), part.attributes
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from aiokafka.structs import TopicPartition
-from headrace_cli.ground import CommandError
+from headrace_cli.ground import CommandError, cache
 from headrace_cli.machine import jars, java
 from headrace_cli.stack.broker import message
 from headrace_common.kafka.record_batch import builder_of
@@ -83,6 +83,7 @@ def test_java_is_the_bundled_one_without_the_argument_that_it_does_not_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a folder"))
+    (cache() / "java").mkdir()  # of another Java
     module = "--add-modules=jdk.incubator.vector"
     assert subprocess.run([java.bundled() / "bin" / "java", module, "-version"], capture_output=True).returncode != 0
     for _ in range(2):  # the second time it is already there
@@ -90,6 +91,7 @@ def test_java_is_the_bundled_one_without_the_argument_that_it_does_not_know(
         done = subprocess.run([home / "bin" / "java", "-Dx=a b", module, "-version"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert (home / "release").exists()
+        assert (home / "bin" / "java").stat().st_mode & 0o777 == 0o755
 
 
 pytestmark = pytest.mark.kafka

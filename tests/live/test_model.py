@@ -17,6 +17,7 @@ from headrace_live.model import SPAN, Model
 from headrace_live.service import _plain, document
 from headrace_live.words import BAD, GOOD, WATCH, verdict
 
+from tests.contract.waiting import there
 from tests.live.seen import INF, UNIX, Labelled, away, kafka, lake, look, quarantined, receiver
 from tests.test_docs import ROOT, anchors, take
 
@@ -63,7 +64,7 @@ class TestFigures:
             buckets: Labelled = dict(zip(bounds, counts, strict=True))
             return replace(found, values={**found.values, "headrace_ack_seconds_bucket": buckets})
 
-        figures = last(look(0, observed(0, 0, 100, 100)), look(3, observed(3, 10, 110, 110)))
+        figures = last(look(0, observed(0, 0, 100, 100)), look(3, observed(3, 1, 101, 101)))
         assert figures.receivers[0].p50 == pytest.approx(0.05)
         assert figures.p99 == pytest.approx(0.099)
         figures = last(look(0, observed(0, 0, 0, 0)), look(3, observed(3, 5, 5, 10)))
@@ -119,13 +120,14 @@ class TestOutage:
         model = Model()
         told = verdict(model.add(look(0, receiver(0, 5), kafka=kafka(problem="away"))))[0]
         assert told.text == "Kafka does not answer, for 0 s now. No client waits for an acknowledgement yet."
+        assert there(model.add(look(10, receiver(10, 5), kafka=kafka(problem="silent"))).outage).why == "silent"
         told = verdict(model.add(look(20, receiver(20, 50), kafka=kafka())))[0]
         assert told.level == WATCH
         assert told.text == "Kafka has been storing again for 0 s, after 20 s without; all that waited is stored."
         figures = model.add(look(200, receiver(200, 50), kafka=kafka()))
         assert figures.outage is not None
         assert verdict(figures)[0].level == GOOD
-        assert [point["kafka"] for point in model.history] == [0, 1, 1]
+        assert [point["kafka"] for point in model.history] == [0, 0, 1, 1]
         assert model.add(look(900, receiver(900, 50), kafka=kafka())).outage is None
 
 

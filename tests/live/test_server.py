@@ -21,14 +21,17 @@ from headrace_cli.ground import CommandError
 from headrace_cli.operating import exposition
 from headrace_cli.operating.exposition import Scrape, Scraper, parts_of
 from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_live import tables
+from headrace_live.broker import KafkaWatch
 from headrace_live.looks import Look, TablesLook
 from headrace_live.server import HEADERS, LiveServer, allowed_names, is_loopback, name_of
 from headrace_live.service import LiveService
 from typer.testing import CliRunner
 
+from tests.cli.operating.topics import event_headers, put
 from tests.contract.waiting import until
 from tests.lake.test_query import make
 from tests.live.seen import UNIX, kafka, lake, look, no_parts, receiver
@@ -102,6 +105,7 @@ async def test_a_task_that_ended_by_a_bug_is_not_live(page: Client, service: Liv
     service._finder = AsyncMock(side_effect=RuntimeError("a bug"))
     service.start()
     await until(lambda: bool(service.failed()), "the end")
+    assert service.failed() == "RuntimeError('a bug')", "the tables, which nobody has named, are not asked"
     assert (await page.get("/livez")).status == 503
     await service.stop()
 
@@ -121,6 +125,22 @@ def test_tables_that_are_not_there_are_a_problem_and_no_error(tmp_path: Path) ->
     assert "There are no tables" in tables.look(tmp_path).problem
     make(tmp_path)
     assert tables.look(tmp_path).rows == {"events": 0, "quarantine": 0}, "they have just been made"
+
+
+@pytest.mark.kafka
+async def test_kafka_says_where_its_partitions_end(topics: KafkaSettings) -> None:
+    await asyncio.to_thread(put, topics, topics.events_topic, [(b"{}", event_headers(number)) for number in range(2)])
+    watch = KafkaWatch(topics, group="headrace")
+    found = await watch.look()
+    await watch.close()
+    assert (found.problem, found.brokers, found.missing) == ("", 1, ())
+    assert {(each.topic, each.end) for each in found.partitions} >= {
+        (topics.events_topic, 2),
+        (topics.quarantine_topic, 0),
+    }
+    assert {(each.in_sync, each.landed) for each in found.partitions} == {(1, None)}
+    away = KafkaWatch(topics.model_copy(update={"bootstrap_servers": "127.0.0.1:1"}), group="headrace")
+    assert (await away.look()).problem
 
 
 NASTY = '<img src=x onerror="document.title=1">'

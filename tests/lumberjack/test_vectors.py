@@ -53,6 +53,7 @@ def test_keep_alives_are_those_of_the_real_server_at_its_times() -> None:
     out = b""
     for second in range(10):
         driven.tick(1000.0 + second)
+        assert driven.deadline() == 1001.0 + second
         out += driven.outgoing()
     driven.stored(frame.ticket, 2, True)
     assert out + driven.outgoing() == answered

@@ -175,7 +175,6 @@ def lake_of(folder: Path, items: Sequence[QuarantinedItem], landed: Sequence[Sto
     return folder
 
 
-@pytest.mark.long
 @pytest.mark.kafka
 def test_what_is_published_is_published_once(
     kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
