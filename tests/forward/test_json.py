@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace_common.operations.errors import ProtocolError
-from headrace_forward.json_form import JsonDecoder
+from headrace_forward.json_form import DEEPEST, JsonDecoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,9 +21,10 @@ def test_what_cannot_be_trusted_closes(text: str) -> None:
 
 
 def test_far_too_many_levels_close() -> None:
-    beyond = drive([b'["t",1,{"m":' + b"[" * 10_000])
-    assert beyond.error is not None
-    assert beyond.error.limit == "LIMITS__DEPTH"
+    for over in (0, 1, 10_000):
+        levels = DEEPEST - len("[{") + over
+        error = drive([b'["t",1,{"m":%b%b}]' % (b"[" * levels, b"]" * levels)]).error
+        assert (error and error.limit) == ("LIMITS__DEPTH" if over else None)
 
 
 def test_a_peer_may_end_between_values_but_not_within_one() -> None:
