@@ -25,13 +25,13 @@ CHANGES = {
 
 @pytest.mark.kafka
 def test_a_change_is_named_by_its_place(topics: KafkaSettings, tmp_path: Path) -> None:
-    """Two events and a reject have landed, an event has not, and ends of transactions hold no record."""
+    """Two events and a reject have landed, an event is of a batch under way, and ends of transactions hold no record."""
     sent = [(b'{"n":%d}' % number, event_headers(number)) for number in range(3)]
     put(topics, topics.events_topic, sent, transactions=True)
     put(topics, topics.quarantine_topic, [(b"raw", reject_headers("bad_json"))])
     named: dict[str, Any] = {"topic": topics.events_topic, "topic_id": "e"}
     rejects: dict[str, Any] = {"topic": topics.quarantine_topic, "topic_id": "q"}
-    rows = [event(2 * n, event_id=f"d.{n:032x}", body=f'{{"n":{n}}}', payload=None, **named) for n in range(2)]
+    rows = [event(2 * n, event_id=f"d.{n:032x}", body=f'{{"n":{n}}}', payload=None, **named) for n in range(3)]
     make(
         tmp_path,
         events=rows,

@@ -72,13 +72,13 @@ def compare(landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]
             "topic": topic,
             "partition": number,
             "landed_to": end,
-            "kafka_ends_at": offsets.get((topic, number), (0, None))[1],
+            "kafka_ends_at": offsets.get((topic, number), (None, None))[1],
         }
         for (topic, number), end in sorted(landed.items())
         if (topic, number) not in offsets or end > offsets[topic, number][1]
     ]
     lost = [
-        {"topic": topic, "partition": number, "landed_to": landed.get((topic, number), 0), "kafka_begins_at": first}
+        {"topic": topic, "partition": number, "landed_to": landed[topic, number], "kafka_begins_at": first}
         for (topic, number), (first, _) in sorted(offsets.items())
         if (topic, number) in landed and first > landed[topic, number]
     ]
@@ -121,26 +121,23 @@ async def _differing(settings: KafkaSettings, connection: duckdb.DuckDBPyConnect
         for line in rows(connection, LANDED):
             place = TopicPartition(line["topic"], line["partition"])
             consumer.assign([place])
-            at = (await consumer.beginning_offsets([place]))[place]
+            consumer.seek(place, (await consumer.beginning_offsets([place]))[place])
             end = min(line["landed_to"], (await consumer.end_offsets([place]))[place])
-            consumer.seek(place, at)
-            while at < end:
+            while (at := await consumer.position(place)) < end:
                 records = (await consumer.getmany(place, timeout_ms=_PATIENCE, max_records=_AT_ONCE)).get(place, [])
-                if not records and await consumer.position(place) >= end:  # what was left are the ends of transactions
-                    break
-                if not records:
+                to = min(end, await consumer.position(place))  # beyond the last record may be the ends of transactions
+                if to == at:
                     raise CommandError(
                         f"Kafka does not send what it holds of {place.topic}/{place.partition} from {at} on."
                     )
-                there = {record.offset: record for record in records if record.offset < end}
-                found = rows(connection, _ROWS.format(**line, first=at, last=records[-1].offset))
+                there = {record.offset: record for record in records}
+                found = rows(connection, _ROWS.format(**line, first=at, last=to - 1))
                 compared += len(found)
                 wrong += [
                     {"topic": place.topic, "partition": place.partition, "offset": row["offset"]}
                     for row in found
                     if not _same(row, there.get(row["offset"]))
                 ]
-                at = records[-1].offset + 1
     finally:
         await consumer.stop()
     return compared, wrong
