@@ -202,7 +202,7 @@ def test_what_a_plan_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert parse_address(part.address)[0] == "::"
         assert part.grace >= 120 + 10
     assert (lake.name, lake.command[-1], "SPARK_HOME" in lake.without) == ("lake", "--accept-loss", True)
-    assert live.name == "live"
+    assert (live.name, lake.early, live.early) == ("live", True, False)
     monkeypatch.setattr(Broker, "prepare", lambda _: None)
     monkeypatch.setattr(Broker, "command", lambda _: ["kafka"])
     own = plan(StateFolder(tmp_path), replace(options, kafka=None))

@@ -97,6 +97,7 @@ def plan(state: StateFolder, options: StackOptions) -> Stack:
         ops=f"{HOST}:{lake_ops}",
         ready=f"{HOST}:{lake_ops}",
         start="Spark starts, which takes half a minute",
+        early=True,
         without=of_another_spark(),
     )
     make_topics = Part("topics", module("headrace_common.topics"), topics, state.log("topics"))

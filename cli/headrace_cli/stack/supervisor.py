@@ -40,7 +40,8 @@ class Part:
 
     `address`: where clients find it; `listeners`: all of its ports for clients, by name; `ops`: HOST:PORT of its health and
     metrics; `ready`: HOST:PORT of its ``/readyz``, without which it is ready when `address` takes a connection; `start`: what it
-    does until it answers; `grace`: seconds from SIGTERM to SIGKILL.
+    does until it answers; `grace`: seconds from SIGTERM to SIGKILL; `early`: it starts beside Kafka, and waits
+    for the topics itself.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Part:
     ready: str = ""
     start: str = "it starts"
     grace: float = 40.0
+    early: bool = False
     without: tuple[str, ...] = ()
 
 
@@ -89,9 +91,9 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         kafka = [self._stack.kafka] if self._stack.kafka is not None else []
         try:
-            await self._start(kafka)
+            await self._start([*kafka, *(part for part in self._stack.parts if part.early)])
             if await self._all_ready(kafka) and await self._make_topics():
-                await self._start(self._stack.parts)
+                await self._start([part for part in self._stack.parts if not part.early])
                 if await self._all_ready(self._stack.parts):
                     self._write_record(ready=True)
                     self._on_ready()
