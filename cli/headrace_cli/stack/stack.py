@@ -37,6 +37,8 @@ EVENTS_PARTITIONS: Final = 4
 """Partitions of the events topic on a laptop. The default for clusters is in `headrace_common.operations.settings`."""
 RETENTION_BYTES: Final = 256 * 1024 * 1024
 """Default of TOPICS__RETENTION_BYTES with the embedded broker: `retention.bytes` of each partition."""
+_SMALL: Final = "-XX:MaxNewSize=64m"
+"""What a batch leaves fills all that young objects may have, by default a quarter of the heap, before it is collected."""
 _OF_SPARKS: Final = re.compile(r"(PY)?SPARK_|(HADOOP|YARN)_CONF_DIR$")
 
 
@@ -149,6 +151,7 @@ def lake_environment(state: StateFolder, base: Mapping[str, str], spark_jars: Pa
         delay: os.environ.get(delay, "0"),
         trigger: os.environ.get(trigger, "5"),
         "JAVA_HOME": str(java_home()),
+        "JDK_JAVA_OPTIONS": f"{_SMALL} {os.environ.get('JDK_JAVA_OPTIONS', '')}".rstrip(),
         **({} if "," in scratch else {"TMPDIR": scratch}),  # to Spark, a comma begins another folder
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": sys.executable,
