@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace_lake.configuration.settings import LakeProcessSettings, location
 from headrace_lake.dedup.choose import open_index
 from headrace_lake.dedup.index import DedupIndex
-from headrace_lake.kafka import gaps, unlanded
+from headrace_lake.kafka import unlanded
 from headrace_lake.kafka.checkpoint import of_epoch, ranges
 from headrace_lake.kafka.claim import Claim
 from headrace_lake.kafka.source import Brokers, TopicInfo, delay_options, source_options
@@ -232,9 +232,7 @@ class Job:
         if kafka_is_away(" | ".join(chain(failure or error))):
             raise KafkaAwayError(root_cause(failure or error)) from error
         # Spark reports lost offsets in several wordings, and names no range
-        losses = self._claim.losses(topics)
-        if losses:
-            raise gaps.refuse(losses) from error
+        self._claim.check_losses(topics)
         raise HaltError(_reason(failure or error)) from error
 
 

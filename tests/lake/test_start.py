@@ -117,6 +117,9 @@ def lose(runs: Runs, partition: int, offsets: range) -> None:
             kind.pop((runs.kafka.events_topic, partition, offset), None)
 
 
+MOMENT = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+
 def test_what_kafka_deleted_stops_the_job_until_it_is_accepted(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """No loss: what was deleted before the first start; what was landed; aborted records. Last, the topic is recreated."""
     topic = runs.kafka.events_topic
@@ -159,7 +162,9 @@ def test_what_kafka_deleted_stops_the_job_until_it_is_accepted(runs: Runs, monke
     landed = len(runs.sent.events)
     runs.sent.events.clear()
     runs.send(1_600, mark="c")  # longer than the old one was: no offset tells them apart
-    with pytest.raises(GapError, match=rf"{topic}/0 \(id .*, recreated\): from \d+ on; .* --accept-loss"):
+    with pytest.raises(
+        GapError, match=rf"{topic}/0 \(id .*, recreated\): from \d+ on; .* last at {MOMENT}\. .* --accept-loss"
+    ):
         runs.run()
     runs.run(accept_loss=True)
     assert runs.query("select count(*) as n, count(distinct topic_id) as ids from events") == [

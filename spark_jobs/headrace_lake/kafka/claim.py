@@ -26,17 +26,18 @@ class Claim:
 
     def begin(self, fence: Fence, topics: Mapping[str, TopicInfo]) -> tuple[int, Position]:
         """Returns the epoch that this claims, and how far the tables are. Raises `HaltError` before it claims if it can."""
-        losses = self.losses(topics)
-        if losses and not self._accept_loss:
-            raise gaps.refuse(losses)
+        if not self._accept_loss:
+            self.check_losses(topics)
         position = Position({}, {})
         epoch = fence.claim(lambda epoch: self._settle(topics, epoch, position))
         self._log.info("claimed the tables", epoch=epoch)
         return epoch, position
 
-    def losses(self, topics: Mapping[str, TopicInfo]) -> list[gaps.Loss]:
-        """Returns the records that Kafka lost before they were landed or given up."""
-        return gaps.find(coverage(self._tables, topics), self._brokers, topics)
+    def check_losses(self, topics: Mapping[str, TopicInfo]) -> None:
+        """Raises `GapError` if Kafka lost records before they were landed or given up."""
+        there = coverage(self._tables, topics)
+        if losses := gaps.find(there, self._brokers, topics):
+            raise gaps.refuse(losses, there.landed_at)
 
     def _settle(self, topics: Mapping[str, TopicInfo], epoch: int, position: Position) -> Mapping[str, pa.Table]:
         """Sees where the tables end, fills `position`, and returns the rows that go into the commits of the claim.
@@ -56,7 +57,7 @@ class Claim:
         if not losses:
             return claimed
         if not self._accept_loss:
-            raise gaps.refuse(losses)
+            raise gaps.refuse(losses, there.landed_at)
         for loss in losses:
             self._log.warning("accepts a loss", lost=str(loss), reason=str(loss.reason))
         return {**claimed, GAPS: gaps.rows(self._tables, losses, epoch)}

@@ -87,14 +87,17 @@ def firsts(coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo]
     return dict.fromkeys(new, 0) | brokers.offsets([pair for pair in new if pair[0] not in claimed], earliest=True)
 
 
-def refuse(losses: Iterable[Loss]) -> GapError:
-    """Returns the error that tells the operator about `losses`."""
+def refuse(losses: Iterable[Loss], landed_at: int | None) -> GapError:
+    """Returns the error that tells the operator about `losses`. `landed_at`: when the newest batch began, in Unix ms; None: none
+    has landed.
+    """
     listed = list(losses)
     total = sum(loss.end - loss.start for loss in listed if loss.end is not None)
     named = first_few([str(loss) for loss in listed], 20)
+    until = f"at {datetime.fromtimestamp(landed_at / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if landed_at else "never"
     return GapError(
-        f"Kafka no longer holds what was not landed yet, {total} offsets or more: {named}. Nothing after it lands until you"
-        f" accept the loss: {_COMMAND} records it in the table {GAPS} and continues after it"
+        f"Kafka no longer holds what was not landed yet, {total} offsets or more: {named}. A batch landed last {until}. Nothing"
+        f" after it lands until you accept the loss: {_COMMAND} records it in the table {GAPS} and continues after it"
     )
 
 

@@ -126,7 +126,9 @@ class World:
         """What is replaced in the product: its clocks, and what makes or merges files."""
         clock = SimpleNamespace(time=self.now, monotonic=lambda: self.clock)
         moment = SimpleNamespace(
-            now=lambda _: datetime.fromtimestamp(self.now(), UTC), fromisoformat=datetime.fromisoformat
+            now=lambda _: datetime.fromtimestamp(self.now(), UTC),
+            fromisoformat=datetime.fromisoformat,
+            fromtimestamp=datetime.fromtimestamp,
         )
         replaced: list[tuple[Any, str, Any]] = [
             *((module, "time", clock) for module in (transaction_log, maintenance, retention, unlanded)),
@@ -200,8 +202,8 @@ class Run:
             self._query(job, epoch, found, topics)
         except DataLossError as error:
             fence.check_epoch(epoch)
-            losses = claiming.losses(topics)
-            raise (gaps.refuse(losses) if losses else HaltError("Spark: data were lost")) from error
+            claiming.check_losses(topics)
+            raise HaltError("Spark: data were lost") from error
 
     def _landed(self, epoch: int, result: BatchResult) -> None:
         """As `Upkeep.landed`; maintenance runs beside what follows."""
