@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import orjson
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Peer
 from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.events import CourierFrame
 from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierLimits
 from headrace_courier.wire import HEADER, STREAMING, MessageKind, entry
 
 from tests import driving
@@ -33,7 +33,7 @@ def evnt(nonce: bytes, events: Iterable[bytes]) -> bytes:
 def session(peer: Peer = PEER, ignored: list[MessageKind] | None = None, **limits: Any) -> CourierSession:
     """With the default limits, but for those named."""
     note = (lambda kind: None) if ignored is None else ignored.append
-    return CourierSession(peer, with_constants(CourierLimits, limits)(**limits), note)
+    return CourierSession(peer, with_constants(LimitSettings, limits)(**limits), note)
 
 
 @dataclass

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from headrace_common import receiver
 from headrace_common.operations.metrics import ReceiverMetrics
+from headrace_common.operations.settings import ServiceSettings
 from headrace_common.session.client import Remark
 from headrace_courier.client import Acknowledged, CourierReplies
 from headrace_courier.protocol import build
 from headrace_courier.session import TICK
-from headrace_courier.settings import CourierSettings
 from headrace_courier.wire import COMPLAINT, HEADER, PING, PONG, MessageKind, acknowledgement, identity, jdat
 
 from tests.courier.driving import HELO, NONCE, drive, every_way, evnt, numbered, session
@@ -53,7 +53,7 @@ def test_who_may_say_what(data: bytes, replies: list[Any], ignored: dict[Message
 
 def test_what_is_ignored_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver, "stream_listeners", lambda runtime, port, make: make)
-    runtime: Any = SimpleNamespace(settings=CourierSettings(), metrics=ReceiverMetrics())
+    runtime: Any = SimpleNamespace(settings=ServiceSettings(), metrics=ReceiverMetrics())
     make: Any = build(runtime).listeners
     feed(make(PEER), HELO + COMPLAINT + WHAT + WHAT)
     told = runtime.metrics.registry.get_sample_value

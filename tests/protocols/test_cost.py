@@ -43,8 +43,8 @@ ANNOUNCED: list[tuple[Callable[[], ByteSession], bytes]] = [
     (lumberjack.session, window(1) + b"2J\0\0\0\1\0\xff\0\0"),
     (lumberjack.session, window(1) + b"2C\0\xff\0\0"),
     (lumberjack.session, window(1, V1) + b"1D\0\0\0\1\0\0\4\0\0\0\0\1k\0\xff\0\0"),
-    (courier.session, HEADER.pack(b"JDAT", 10 * MIB) + courier.NONCE),
-    (courier.session, HEADER.pack(b"NEWS", 10 * MIB) + bytes(MIB)),  # it is not kept
+    (courier.session, HEADER.pack(b"JDAT", 16 * MIB) + courier.NONCE),
+    (courier.session, HEADER.pack(b"NEWS", 16 * MIB) + bytes(MIB)),  # it is not kept
     (courier.session, courier.payload(b"\x7f\xff\xff\xff" + b"x" * 100)[:-8]),
     (segment, speaking.setup() + speaking.begin(0, MIB - 100)),
 ]

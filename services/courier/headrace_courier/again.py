@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from headrace_common.operations.settings import ServiceSettings
 from headrace_common.record.contract import Reason
 from headrace_common.session.again import QuarantinedItem, ReplayOutcome, peer_of, read_by
 
 from headrace_courier import wire as courier
 from headrace_courier.events import CourierAttribute
 from headrace_courier.session import CourierSession
-from headrace_courier.settings import CourierSettings
 
 
-def read(item: QuarantinedItem, settings: CourierSettings) -> ReplayOutcome:
+def read(item: QuarantinedItem, settings: ServiceSettings) -> ReplayOutcome:
     """Reads one event of a payload, or (`internal`) all of it, each event after its length."""
     whole = item.reason == Reason.INTERNAL
     nonce = bytes.fromhex(item.attributes[CourierAttribute.NONCE.value])

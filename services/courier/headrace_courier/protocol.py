@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace_common.operations.settings import ServiceSettings
 from headrace_common.protocol import Port, Protocol
-
-from headrace_courier.settings import PORT, CourierSettings
 
 if TYPE_CHECKING:
     from headrace_common.receiver import Parts, Runtime
 
+PORT: Final = 5043
+"""The protocol has no port of its own; log-courier's examples use this one."""
 
-def build(runtime: Runtime[CourierSettings]) -> Parts:
+
+def build(runtime: Runtime[ServiceSettings]) -> Parts:
     """Makes stream listeners only: the protocol has no other transport."""
     from headrace_common.receiver import Memory, Parts, stream_listeners
 
@@ -35,7 +37,7 @@ PROTOCOL: Final = Protocol(
     title="Courier",
     listeners=(Port("tcp", PORT),),
     ops_port=8083,
-    settings=CourierSettings,
+    settings=ServiceSettings,
     build=build,
     client="headrace_courier.client:CourierClient",
     session="headrace_courier.session:CourierSession",

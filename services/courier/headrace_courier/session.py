@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace_common import __version__
+from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession, Frame, Peer, Ticket
 from headrace_common.session.ledger import Ledger
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_courier.events import CourierFrame, CourierMaker
-from headrace_courier.settings import CourierLimits
 from headrace_courier.wire import COMPLAINT, PONG, CourierDecoder, MessageKind, Payload, acknowledgement, identity
 
 TICK: Final = 1.5
@@ -57,7 +57,7 @@ class CourierSession(ByteSession):
     def __init__(
         self,
         peer: Peer,
-        limits: CourierLimits,
+        limits: LimitSettings,
         ignored: Callable[[MessageKind], None] = lambda kind: None,
         memory: Memory | None = None,
     ) -> None:
