@@ -38,6 +38,7 @@ def addresses(source: str, target: str, ports: tuple[int, int] = (56324, 24224))
     return ipaddress.ip_address(source).packed + ipaddress.ip_address(target).packed + struct.pack(">HH", *ports)
 
 
+LONGEST_V1 = b"PROXY UNKNOWN ".ljust(V1_LONGEST - len(b"\r\n"), b"x")
 V4 = addresses("192.0.2.1", "198.51.100.2")
 V6 = addresses("2001:db8::1", "2001:db8::2")
 
@@ -47,6 +48,7 @@ HEADERS: dict[str, tuple[bytes, ProxiedClient | None]] = {
     "v1, mapped": (b"PROXY TCP6 ::ffff:192.0.2.1 ::ffff:192.0.2.2 1 2\r\n", ProxiedClient("192.0.2.1", 1)),
     "v1, unknown": (b"PROXY UNKNOWN\r\n", None),
     "v1, unknown with addresses": (b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n", None),
+    "v1, the longest": (LONGEST_V1 + b"\r\n", None),
     "v2, IPv4": (v2(1, 0x11, V4), ProxiedClient("192.0.2.1", 56324)),
     "v2, IPv6": (v2(1, 0x21, V6), ProxiedClient("2001:db8::1", 56324)),
     "v2, local": (v2(0, 0, b""), None),
@@ -65,6 +67,7 @@ def test_header(name: str) -> None:
 BAD = {
     "no header": b"\x93\xa1t\xce\x65\x53\xf1\x00\x81\xa1m\xa1x and more",
     "v1 that does not end": b"PROXY TCP4 " + b"1" * V1_LONGEST,
+    "v1, too long": LONGEST_V1 + b"x\r\n",
     "v1, family and address differ": b"PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
     "v1, no address": b"PROXY TCP4 example.org 192.0.2.2 1 2\r\n",
     "v1, an address with an interface, which may be any text": b"PROXY TCP6 fe80::1%a\tb ::1 1 2\r\n",
