@@ -10,7 +10,6 @@ from headrace_common.operations.settings import LimitSettings
 from headrace_common.record import native
 from headrace_common.session.memory import Memory
 from headrace_lumberjack.session import LumberjackSession
-from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import json_frame, window
 
 from tests.driving import NOW_MS, PEER
@@ -57,7 +56,7 @@ def test_a_limit_is_where_it_should_be(protocol: str, limit: Limit) -> None:
 @pytest.mark.parametrize("place", ["id", "ephemeral_id", "beat", "dataset", "path"])
 def test_a_memory_counts_what_it_keeps_of_an_origin(place: str) -> None:
     memory = Memory()
-    session = LumberjackSession(PEER, LimitSettings(), LumberjackSection(), memory)
+    session = LumberjackSession(PEER, LimitSettings(), memory)
     kept = 0
     for number in range(3):
         names = dict.fromkeys(("id", "ephemeral_id", "beat", "dataset", "path"), "x")

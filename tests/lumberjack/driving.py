@@ -11,7 +11,6 @@ import orjson
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import Peer
 from headrace_lumberjack.session import LumberjackSession
-from headrace_lumberjack.settings import LumberjackSection
 
 from tests import driving
 from tests.driving import PEER, feed_all, parts_of, the_same_every_way
@@ -45,10 +44,10 @@ def acks(data: bytes) -> list[tuple[str, int]]:
 
 
 def session(peer: Peer = PEER, **limits: Any) -> LumberjackSession:
-    """With the default limits, but for those named (of either section)."""
-    section = driving.with_constants(LumberjackSection, limits)
-    own = section(**{name: limits.pop(name) for name in section.model_fields if name in limits})
-    return LumberjackSession(peer, driving.with_constants(LimitSettings, limits)(**limits), own)
+    """With the default limits, but for those named."""
+    own: dict[str, Any] = {name: limits.pop(name) for name in ("window_events", "pairs") if name in limits}
+    kind: type[LumberjackSession] = type("Limited", (LumberjackSession,), own)
+    return kind(peer, driving.with_constants(LimitSettings, limits)(**limits))
 
 
 @compared

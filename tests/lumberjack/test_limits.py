@@ -11,7 +11,6 @@ from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.memory import Memory
 from headrace_lumberjack.session import EMPTY_WINDOWS, LumberjackSession
-from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import V1, json_frame, pairs_frame, window
 
 from tests.driving import PEER, feed, parts_of, traced
@@ -59,7 +58,7 @@ def test_many_connections_share_what_they_remember() -> None:
     with traced():
         before = tracemalloc.get_traced_memory()[0]
         for number in range(8):
-            driven = LumberjackSession(PEER, LimitSettings(), LumberjackSection(), memory)
+            driven = LumberjackSession(PEER, LimitSettings(), memory)
             names = [f"{number}-{n}-" + "h" * (900 if n % 25 else 30_000) for n in range(250)]
             documents = [
                 document(n, host={"name": name}, log={"file": {"path": name}, "offset": 1})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from headrace_common.operations.settings import ServiceSettings
 from headrace_common.record.contract import Attribute
 from headrace_common.session.again import QuarantinedItem, ReplayOutcome, peer_of, read_by
 
 from headrace_lumberjack import wire as lumberjack
 from headrace_lumberjack.session import LumberjackSession
-from headrace_lumberjack.settings import LumberjackSettings
 
 
-def read(item: QuarantinedItem, settings: LumberjackSettings) -> ReplayOutcome:
+def read(item: QuarantinedItem, settings: ServiceSettings) -> ReplayOutcome:
     """Reads an item: a document, or a D frame as it came; with reason `internal` all frames of a run."""
     content = item.content
     if content[:2] in (b"1D", b"1J", b"2J"):
@@ -18,5 +18,5 @@ def read(item: QuarantinedItem, settings: LumberjackSettings) -> ReplayOutcome:
     else:
         version = lumberjack.V2
         frames = lumberjack.json_frame(item.attributes.get(Attribute.SEQUENCE.value, 1), content)
-    session = LumberjackSession(peer_of(item), settings.limits, settings.lumberjack)
-    return read_by(session, item, lumberjack.window(settings.lumberjack.window_events, version) + frames)
+    session = LumberjackSession(peer_of(item), settings.limits)
+    return read_by(session, item, lumberjack.window(session.window_events, version) + frames)

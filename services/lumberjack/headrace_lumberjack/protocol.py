@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace_common.operations.settings import ServiceSettings
 from headrace_common.protocol import Port, Protocol
-
-from headrace_lumberjack.settings import PORT, LumberjackSettings
 
 if TYPE_CHECKING:
     from headrace_common.receiver import Parts, Runtime
 
+PORT: Final = 5044
+"""The default port of Beats and Logstash."""
 
-def build(runtime: Runtime[LumberjackSettings]) -> Parts:
+
+def build(runtime: Runtime[ServiceSettings]) -> Parts:
     """Makes stream listeners only: the protocol has no other transport."""
     from headrace_common.receiver import Memory, Parts, stream_listeners
 
     from headrace_lumberjack.session import LumberjackSession
 
-    settings, memory = runtime.settings, Memory()
+    limits, memory = runtime.settings.limits, Memory()
     for limit in ("LUMBERJACK__PAIRS", "LUMBERJACK__WINDOW_EVENTS"):
         runtime.metrics.limit_hits.labels(limit)
-    return Parts(
-        stream_listeners(
-            runtime, PORT, lambda peer: LumberjackSession(peer, settings.limits, settings.lumberjack, memory)
-        )
-    )
+    return Parts(stream_listeners(runtime, PORT, lambda peer: LumberjackSession(peer, limits, memory)))
 
 
 PROTOCOL: Final = Protocol(
@@ -33,7 +31,7 @@ PROTOCOL: Final = Protocol(
     title="Lumberjack",
     listeners=(Port("tcp", PORT),),
     ops_port=8081,
-    settings=LumberjackSettings,
+    settings=ServiceSettings,
     build=build,
     client="headrace_lumberjack.client:LumberjackClient",
     session="headrace_lumberjack.session:LumberjackSession",

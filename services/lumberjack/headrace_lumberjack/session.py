@@ -11,7 +11,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from headrace_common.operations.settings import LimitSettings
 from headrace_common.session.interface import ByteSession, Frame, Peer, Status, Ticket
@@ -19,7 +19,6 @@ from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_lumberjack.events import Records, RunFrame
-from headrace_lumberjack.settings import LumberjackSection
 from headrace_lumberjack.wire import HEADER, V2, FrameRun, LumberjackDecoder, Window, acknowledgement
 
 LOOK: Final = 1.0
@@ -64,12 +63,16 @@ class _Window:
 class LumberjackSession(ByteSession):
     """Windows in, acknowledgements out."""
 
-    def __init__(
-        self, peer: Peer, limits: LimitSettings, lumberjack: LumberjackSection, memory: Memory | None = None
-    ) -> None:
+    window_events: ClassVar[int] = 65_536
+    """Maximum events in a window: Beats send up to `bulk_max_size`, which is 2,048 by default."""
+
+    pairs: ClassVar[int] = 1_024
+    """Maximum pairs of one v1 event: logstash-forwarder sends four, and those of its configuration."""
+
+    def __init__(self, peer: Peer, limits: LimitSettings, memory: Memory | None = None) -> None:
         """`memory`: that of the service; without it, the session has its own."""
         self._decoder: LumberjackDecoder = LumberjackDecoder(
-            limits.frame_bytes, lumberjack.window_events, lumberjack.pairs, limits.inflated_bytes
+            limits.frame_bytes, self.window_events, self.pairs, limits.inflated_bytes
         )
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ready: deque[Frame] = deque()
