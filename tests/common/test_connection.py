@@ -10,7 +10,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from headrace_common.connection.deadlines import DRAIN_TIME, LINGER_SILENCE, WRITE_TIME
+from headrace_common.connection.deadlines import DRAIN_TIME, WRITE_TIME
 from headrace_common.connection.driver import READ_AHEAD
 from headrace_common.connection.tcp import DISCARD_REST, MUCH, TcpConnection
 from headrace_common.fairness.budget import Budget
@@ -180,9 +180,9 @@ STORIES: dict[str, tuple[dict[str, float], list[Step]]] = {
     ),
     "what waits for a slice when the peer ends is heard": ({}, [MUCH_OF_IT, "ends", "stored", "hears m", "lost"]),
     "at a stop who asks for nothing has a second of silence": (
-        {}, [data(None), "stop", LINGER_SILENCE - 0.1, data(None), LINGER_SILENCE - 0.1, "open", 0.7, "stored", "ended"],
+        {}, [data(None), "stop", 0.9, data(None), 0.9, "read", 0.7, "not read", "stored", "ended"],
     ),
-    "and five in all": ({}, [data(None), "stop", *TALKING, "open", 0.6, "stored", "ended"]),
+    "and five in all": ({}, [data(None), "stop", *TALKING, "read", 0.6, "not read", "stored", "ended"]),
     # The oldest unfinished frame is the one that may go on where the budget is crowded; an abandoned one never will.
     "what is abandoned takes no budget while its socket closes": (
         {}, ["stubborn", data("a") + data("b")[:9], "abandoned", "ended", "unheld", 2 * DRAIN_TIME, "lost"],
