@@ -61,7 +61,7 @@ RELP: Final = Protocol(
     client="headrace_syslog.client:RelpClient",
     session="headrace_syslog.session:RelpSession",
     again="headrace_syslog.again:read",
-    hint='rsyslog: action(type="omrelp" target="…" port="{listen}")',
+    hint='rsyslog, after module(load="omrelp"): *.* :omrelp:{listen}',
 )
 
 SYSLOG: Final = Protocol(
@@ -74,5 +74,5 @@ SYSLOG: Final = Protocol(
     metrics=dropped_datagrams,
     session="headrace_syslog.session:StreamSession",
     again="headrace_syslog.again:read",
-    hint='rsyslog: action(type="omfwd" protocol="tcp" tcp_framing="octet-counted" target="…" port="{listen}")',
+    hint="rsyslog: *.* @@(o){listen}",
 )
