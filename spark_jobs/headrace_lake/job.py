@@ -134,6 +134,7 @@ class Job:
                 index.close()
 
     def _land_with(self, index: DedupIndex | None, topics: Mapping[str, TopicInfo]) -> None:
+        self._health.set_waiting("claiming the tables")
         fence = Fence(self._tables)
         fence.epoch()  # raises for an unreadable log, with the remedy, before Delta does
         layout.create(self._tables.storage, self._lake)
