@@ -197,7 +197,8 @@ def test_whole_days_go_and_the_proof_still_holds(lake: Lake) -> None:
 
 
 def test_vacuum_deletes_what_is_old_enough_only(full: Lake) -> None:
-    assert retention.vacuum_due(full.inventory(EVENTS), 3600), "a new table"
+    new = full.inventory(EVENTS)
+    assert (retention.vacuum_due(new, 3600), retention.vacuum_due(new, 0)) == (False, True), "by its creation"
     full.maintenance().run_due()
     stray = full.folder / EVENTS / f"day={full.today}" / "part-of-a-killed-job.parquet"
     stray.write_bytes(b"half")

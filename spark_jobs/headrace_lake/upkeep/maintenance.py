@@ -84,9 +84,6 @@ class Maintenance:
         for name, value in _SESSION.items():
             tables.spark.conf.set(name, value)
 
-    def _dropped_by_day(self) -> list[str]:
-        return [name for name in self._tables if name not in (BATCHES, GAPS)]
-
     def run_due(self, *, at_once: bool = False) -> None:
         """Does the pieces that are due, with rests between them; unless `at_once`, only some seconds after the last time.
 
@@ -127,11 +124,10 @@ class Maintenance:
         now = time.time()
         agree = self._agree()
         if agree and settings.retention_days:
-            newest = max(
-                (day_of(file) for name in self._dropped_by_day() for file in self._tables[name].files), default=""
-            )
+            dropped = [name for name in self._tables if name not in (BATCHES, GAPS)]
+            newest = max((day_of(file) for name in dropped for file in self._tables[name].files), default="")
             first = retention.first_kept(settings.retention_days, now, newest)
-            for name in self._dropped_by_day():
+            for name in dropped:
                 table = self._tables[name]
                 if retention.due(table, first):
                     yield "retain", name, partial(retention.drop, self._lake, name, table, first)

@@ -35,8 +35,12 @@ def drop(tables: Tables, name: str, table: LiveFiles, first: date) -> None:
 
 
 def vacuum_due(table: LiveFiles, every: float) -> bool:
-    """Returns whether the last vacuum of the table, by any job, is `every` seconds ago."""
-    return not 0 <= time.time() - table.version_of(VACUUMED_APP) < every
+    """Returns whether the last vacuum of the table, by any job, is `every` seconds ago; before one, whether its creation is: a
+    new table has nothing to delete, and a vacuum runs much code that a young JVM has not compiled.
+    """
+    noted = table.version_of(VACUUMED_APP)
+    last = noted if noted >= 0 else (table.metadata.get("createdTime") or 0) / 1000
+    return not 0 <= time.time() - last < every
 
 
 def vacuum(tables: Tables, name: str, table: LiveFiles, age: float) -> None:
