@@ -12,7 +12,7 @@ from tests.tiers import sized
 EACH = 25
 """Seeds of one test: so that workers share them."""
 
-SEEDS = sized(100, 100, 20_000)
+SEEDS = sized(50, 100, 20_000)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, EACH))
@@ -28,7 +28,7 @@ def test_no_seed_breaks_a_promise(protocol: str, first: int) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_seed_means_the_same_each_time(protocol: str) -> None:
-    for seed in range(8, sized(12, 16, 16)):
+    for seed in range(8, sized(10, 12, 16)):
         first, again = (run(seed, protocol, traced=True) for _ in range(2))
         assert first.trace == again.trace
         assert first.seconds == again.seconds
