@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.common.slowly import SlowLoop
+from tests.tiers import examples
 
 LOOP = SlowLoop
 
@@ -168,7 +169,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(1000))
 @given(actions, st.sampled_from([(400, 200), (400, 90), (720, 90), (2000, 180)]))
 def test_somebody_reads_or_something_is_pending(steps: list[tuple[str, int, int]], sizes: tuple[int, int]) -> None:
     """Whatever arrives, is stored and goes away in any order: when all wait, then for Kafka; and in the end all is done."""

@@ -46,7 +46,7 @@ class TestRecord:
     )
 
     @settings(max_examples=examples(500))
-    @given(st.lists(st.tuples(records, st.integers(1_600_000_000_000, 1_800_000_000_000)), min_size=1, max_size=20))
+    @given(st.lists(st.tuples(records, st.integers(1_600_000_000_000, 1_800_000_000_000)), min_size=1, max_size=8))
     def test_kafkas_reader_agrees(self, sent: list[tuple[tuple[bytes, list[tuple[str, bytes]]], int]]) -> None:
         assert [decode(encode(*record)) for record, _ in sent] == [record for record, _ in sent]
         batch = builder_of((encode(*record), at) for record, at in sent)

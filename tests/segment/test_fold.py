@@ -116,7 +116,7 @@ def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folds, "LOG_STEP", 9)
 
 
-@settings(max_examples=examples(4_000))
+@settings(max_examples=examples(2_000))
 @given(steps, st.integers(0, 60), st.integers(0, 100), st.integers(1, 200))
 def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
     history: list[Step], cut: int, offset: int, length: int
