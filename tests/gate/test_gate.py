@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 from tests.gate import switch
 from tests.gate.__main__ import Copy
 from tests.gate.source import chosen, write
@@ -48,6 +50,7 @@ FOUND = [
 ]
 
 
+@pytest.mark.long  # it starts pytest five times
 def test_mutants_are_killed_survive_or_have_no_test(tmp_path: Path) -> None:
     root = tmp_path / "copy"
     shutil.copytree(Path(switch.__file__).parent, root / "tests" / "gate")
