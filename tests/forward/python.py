@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 
-from headrace_common.protocol import run
+from headrace_common.__main__ import main
 from headrace_common.record import native
-from headrace_forward.protocol import PROTOCOL
 
 if __name__ == "__main__":
     os.environ[native.VARIABLE] = native.OFF
-    run(PROTOCOL)
+    sys.argv[1:] = ["forward"]
+    main()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import replace
 from typing import Final
 
+from headrace_common.__main__ import main
 from headrace_common.service.parts import OwnParts, Parts, Runtime
+from headrace_forward import protocol
 from headrace_forward.protocol import PROTOCOL
 from headrace_forward.session import ForwardSession
 from headrace_forward.settings import ForwardSettings
@@ -46,6 +49,6 @@ def build(runtime: Runtime[ForwardSettings]) -> Parts:
 
 
 if __name__ == "__main__":
-    from headrace_common.protocol import run
-
-    run(replace(PROTOCOL, build=build))
+    protocol.PROTOCOL = replace(PROTOCOL, build=build)  # type: ignore[misc]
+    sys.argv[1:] = ["forward"]
+    main()

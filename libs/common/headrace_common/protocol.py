@@ -9,13 +9,11 @@ The pyproject.toml of its package names it, and nothing else in the repository h
 from __future__ import annotations
 
 import re
-import signal
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics
@@ -26,9 +24,6 @@ if TYPE_CHECKING:  # they import aiokafka, and the command line reads this modul
     from headrace_common.service.parts import Parts, Runtime
 
 S = TypeVar("S", bound=ServiceSettings)
-
-PROGRAM: Final = "python -m headrace_common"
-"""Runs the receiver of the protocol whose name follows."""
 
 _NAME: Final = re.compile("[a-z][a-z0-9]*", re.ASCII)
 """It is part of variables, types of CloudEvents and names in Kubernetes."""
@@ -109,16 +104,6 @@ class Protocol(Generic[S]):
         if self.metrics is not None:
             self.metrics(catalogue)
         return catalogue.table()[shared:]
-
-
-def run(protocol: Protocol[S]) -> None:
-    """Runs the protocol's receiver until it is told to stop. Exits 78 if the settings are wrong, 1 if a task has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C while modules load ends the process, as SIGTERM does
-    # structlog would load `rich` for a console where that is installed: a tenth of a receiver's memory, a fifth of its start
-    sys.modules.setdefault("rich", cast("Any", None))
-    from headrace_common.service.service import main
-
-    main(protocol.name, f"{PROGRAM} {protocol.name}", protocol.settings, protocol.build)
 
 
 @cache

@@ -25,7 +25,6 @@ import gc
 import os
 import resource
 import select
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Final, Generic, TypeVar
 
@@ -39,7 +38,7 @@ from headrace_common.fairness.scheduler import Scheduler
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.listening.listener import Listener, SessionFactory
 from headrace_common.listening.tls import client_tls
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
+from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.health import Health, OpsServer
 from headrace_common.operations.log import STANDARD_ERROR, Log, configure
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -59,9 +58,6 @@ STALL_LIMIT: Final = 5.0
 
 OWN_FILES: Final = 100
 """Files that a receiver opens beside its connections: Kafka's, and those of the operations port."""
-
-EXIT_ENDED: Final = 1
-"""Exit status after one of the service's tasks has ended."""
 
 Build = Callable[[Runtime[S]], Parts]
 """Makes a service's parts; called inside the event loop, before anything listens."""
@@ -244,19 +240,11 @@ def calm_collector() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
-def main(protocol: str, program: str, settings_type: type[S], build: Build[S]) -> None:
-    """Runs a receiver's process. Exits 78 if the settings are wrong, 1 if a task has ended."""
-    try:
-        settings = load(settings_type)
-        if refused := native.choose(os.environ.get(native.VARIABLE, native.AUTO)):
-            raise ConfigError(refused)
-        raise_file_limit(settings.limits.connections)
-        calm_collector()
-        problem = uvloop.run(Service(protocol, settings, build).run())
-    except ConfigError as error:
-        for line in str(error).splitlines():
-            print(f"{program}: {line}", file=sys.stderr)
-        sys.exit(EXIT_CONFIG)
-    if problem is not None:
-        print(f"{program}: {problem}", file=sys.stderr)
-        sys.exit(EXIT_ENDED)
+def run(protocol: str, settings_type: type[S], build: Build[S]) -> str | None:
+    """Runs a receiver until it is told to stop. Returns why it ended if one of its tasks did; raises `ConfigError`."""
+    settings = load(settings_type)
+    if refused := native.choose(os.environ.get(native.VARIABLE, native.AUTO)):
+        raise ConfigError(refused)
+    raise_file_limit(settings.limits.connections)
+    calm_collector()
+    return uvloop.run(Service(protocol, settings, build).run())
