@@ -93,7 +93,6 @@ def test_every_module_loads_and_has_its_bytecode(name: str, client: docker.Docke
 WORKS = """
 from datetime import datetime, timezone
 import duckdb, pyarrow
-from cryptography import x509
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
@@ -104,18 +103,14 @@ connection.register("events", DeltaTable("/tmp/lake").to_pyarrow_dataset())
 found = connection.sql("select n, text, seen from events where n >= 5 order by n").to_arrow_table()
 parquet.write_table(found, "/tmp/rows.parquet", compression="zstd")
 print(connection.sql("select count(*), max(text), max(seen)::date from '/tmp/rows.parquet'").fetchall())
-print(x509.load_pem_x509_certificates.__name__)
 """
 
 
-def test_the_tools_read_a_store_write_parquet_and_judge_certificates(client: docker.DockerClient) -> None:
+def test_the_tools_read_a_store_and_write_parquet(client: docker.DockerClient) -> None:
     """By libraries of which the image has only a part."""
     built("tools")
     status, log = run(client, reference("tools"), entrypoint=["python", "-c", WORKS], tmpfs={"/tmp": ""})
-    assert (status, log.splitlines()) == (
-        0,
-        ["[(5, 'aaaaaaaaa', datetime.date(2026, 1, 10))]", "load_pem_x509_certificates"],
-    )
+    assert (status, log.splitlines()) == (0, ["[(5, 'aaaaaaaaa', datetime.date(2026, 1, 10))]"])
     for command in ((), ("query",), ("quarantine", "replay")):
         status, log = run(client, reference("tools"), command=[*command, "--help"])
         assert (status, "Usage:" in log) == (0, True), log
