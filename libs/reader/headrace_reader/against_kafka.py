@@ -16,8 +16,7 @@ from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
 
 from headrace_reader.address import LakeAddress
-from headrace_reader.checks import judged
-from headrace_reader.proof import COVERED
+from headrace_reader.proof import COVERED, judged
 from headrace_reader.tables import Row, connect, rows
 
 Place = tuple[str, int]

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from typing import Final
 
+import duckdb
+
 from headrace_reader.address import LakeAddress
-from headrace_reader.checks import checked, dropped
 from headrace_reader.tables import RETAINED, RETAINED_SAID, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
 from headrace_reader.text import compact
+
+
+def dropped(line: str) -> str:
+    """Returns SQL: retention may have dropped rows that a `line` of `batches` covers."""
+    return f"""exists (from {RETAINED} k where {line}.landed_at < k."from")"""
+
 
 _MAX_OFFSET: Final = "9223372036854775807"
 COVERED: Final = f"""
@@ -189,3 +196,14 @@ def exactly_once(lake: LakeAddress | str) -> list[Row]:
     landed = compact(totals) if totals["ranges"] else "nothing has landed yet"
     proof.append({"check": "all of it", "ok": all(row["ok"] for row in proof), "detail": landed})
     return proof
+
+
+def checked(connection: duckdb.DuckDBPyConnection, check: str, sql: str) -> Row:
+    """Returns a row that says whether `check` holds, and what contradicts it first: a row of `sql`."""
+    return judged(check, rows(connection, f"select * from ({sql}) limit 1000"))
+
+
+def judged(check: str, wrong: list[Row]) -> Row:
+    """Returns a row that says whether `check` holds: nothing is `wrong`."""
+    detail = f"{len(wrong)} contradict it, the first: {compact(wrong[0])}" if wrong else ""
+    return {"check": check, "ok": not wrong, "detail": detail}

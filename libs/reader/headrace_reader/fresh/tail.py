@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -35,16 +34,6 @@ Place = tuple[str, int]
 """Kafka's id of a topic, and a partition."""
 
 
-@dataclass(frozen=True)
-class Landed:
-    """How far the tables are."""
-
-    ends: Mapping[Place, int]
-    """One past the last offset that is accounted for."""
-    known: bool
-    """Whether a topic of this name was claimed, under any id."""
-
-
 class Tail:
     """The rows of the committed records behind the tables. It keeps what it has read: another look reads only what is new."""
 
@@ -58,14 +47,15 @@ class Tail:
         """All rows, and at most a few that have landed meanwhile."""
         return pa.concat_tables([SCHEMA.empty_table(), *chain(*self._chunks.values())])
 
-    async def look(self, settings: KafkaSettings, landed: Landed) -> None:
-        """Reads up to the present ends of the partitions, and forgets what has landed.
+    async def look(self, settings: KafkaSettings, landed: Mapping[Place, int], *, known: bool) -> None:
+        """Reads up to the present ends of the partitions, and forgets what has landed. `landed`: one past the last offset that
+        the tables account for; `known`: whether a topic of this name was claimed, under any id.
 
         Raises `TablesAloneError` if Kafka has lost a part or there is more than the limits, `CommandError` if it does not answer.
         Then it has forgotten all.
         """
         try:
-            await self._look(settings, landed)
+            await self._look(settings, landed, known)
         except BaseException as error:
             self._chunks, self._read = {}, {}
             if isinstance(error, OffsetOutOfRangeError):
@@ -74,7 +64,7 @@ class Tail:
                 raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
             raise
 
-    async def _look(self, settings: KafkaSettings, landed: Landed) -> None:
+    async def _look(self, settings: KafkaSettings, landed: Mapping[Place, int], known: bool) -> None:
         name = settings.events_topic
         topic = (await known_topics(settings, [name])).get(name)
         if topic is None:
@@ -86,14 +76,14 @@ class Tail:
         consumer.assign(places)  # once: aiokafka's `stop` may wait for ever soon after another assignment
         await start(consumer)
         try:
-            await self._follow(settings, consumer, await self._ends(consumer, places, landed))
+            await self._follow(settings, consumer, await self._ends(consumer, places, landed, known))
         finally:
             await consumer.stop()
         if (await known_topics(settings, [name])).get(name) != topic:
             raise TablesAloneError("the topic was made again, or given partitions, at this moment")
 
     async def _ends(
-        self, consumer: AIOKafkaConsumer, places: list[TopicPartition], landed: Landed
+        self, consumer: AIOKafkaConsumer, places: list[TopicPartition], landed: Mapping[Place, int], known: bool
     ) -> dict[TopicPartition, int]:
         """Returns the ends of the partitions that hold more; `consumer` is where a landing job that starts now would begin, or
         behind what is known. Forgets what has landed, and other topics.
@@ -104,7 +94,7 @@ class Tail:
         for place in places:
             key = self.topic_id, place.partition
             # a partition that was added begins at 0; of a topic that nobody has claimed yet, where Kafka does
-            at = landed.ends.get(key, 0 if landed.known else first[place])
+            at = landed.get(key, 0 if known else first[place])
             unlanded += ends[place] - at
             chunks[key] = [chunk for chunk in self._chunks.get(key, ()) if chunk["offset"][-1].as_py() >= at]
             starts[place] = max(at, self._read.get(key, at))

@@ -10,7 +10,7 @@ import duckdb
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 
-from headrace_reader.fresh.tail import Landed, TablesAloneError, Tail
+from headrace_reader.fresh.tail import TablesAloneError, Tail
 from headrace_reader.proof import ENDS
 from headrace_reader.tables import literal, quoted, rows
 
@@ -48,7 +48,7 @@ def add_unlanded(connection: duckdb.DuckDBPyConnection, settings: KafkaSettings,
     known = rows(connection, f"select 1 from batches where topic = {topic} limit 1")
     tail = tail or Tail()
     try:
-        asyncio.run(tail.look(settings, Landed(ends, bool(known))))
+        asyncio.run(tail.look(settings, ends, known=bool(known)))
     except TablesAloneError as error:
         return str(error)
     connection.register("_tail", tail.rows)
