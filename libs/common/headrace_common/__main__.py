@@ -17,15 +17,15 @@ EXIT_ENDED: Final = 1
 
 def main() -> None:
     """Runs a receiver until it is told to stop. Exits 78 if its package or its settings are wrong, 1 if a task has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C while modules load ends the process, as SIGTERM does
-    # structlog would load `rich` for a console where that is installed: a tenth of a receiver's memory, a fifth of its start
-    sys.modules.setdefault("rich", cast("Any", None))
     about = "A receiver of Headrace; acknowledges a client after Kafka has stored its events."
     parser = argparse.ArgumentParser(prog="python -m headrace_common", description=about)
     parser.add_argument("protocol", choices=named_protocols())
     name = parser.parse_args().protocol
     try:
         protocol = loaded(named_protocols()[name])
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C while modules load ends the process, as SIGTERM does
+        # structlog would load `rich` for a console where that is installed: a tenth of a receiver's memory, a fifth of its start
+        sys.modules.setdefault("rich", cast("Any", None))
         from headrace_common.service.service import run
 
         problem = run(name, protocol.settings, protocol.build)
