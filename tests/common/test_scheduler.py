@@ -126,6 +126,17 @@ async def test_between_two_slices_the_loop_turns(workers: int, slice_of_each: in
     assert {later - earlier for earlier, later in itertools.pairwise(turns)} == {REST + 1}
 
 
+async def test_pieces_of_several_turns_fill_a_slice_together(scheduler: Scheduler) -> None:
+    """Else the loop would have no rest from what comes piece by piece."""
+    small, served = Busy(scheduler, TIME_SLICE / 2, again=False, lane=Lane.SMALL), list[int]()
+    for turn in range(100):
+        scheduler.ask(small)
+        await asyncio.sleep(0)
+        if len(small.times) > len(served):
+            served.append(turn)
+    assert {later - earlier for earlier, later in itertools.pairwise(served)} == {1, REST + 1}
+
+
 async def test_lanes_have_slices_in_turn_however_many_wait_in_one(scheduler: Scheduler) -> None:
     crowds = {
         Lane.SMALL: [Busy(scheduler, TIME_SLICE / 4, again=True, lane=Lane.SMALL) for _ in range(500)],
