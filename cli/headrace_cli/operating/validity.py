@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace_common.kafka.client import Topic, describe
 from headrace_common.listening.tls import client_tls
-from headrace_common.operations.certificates import expiry
+from headrace_common.operations.certificates import validity
 from headrace_common.operations.errors import ConfigError, HeadraceError
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import (
@@ -90,10 +90,10 @@ def of_certificates(tls: TlsSettings, now: datetime | None = None) -> Iterator[F
         return
     for setting, path in (("TLS__CERT", tls.cert), ("TLS__CLIENT_CA", tls.client_ca)):
         if path is not None:
-            ends = datetime.fromtimestamp(expiry(path), UTC)
-            left = ends - (now or datetime.now(UTC))
-            fine = False if left <= timedelta() else None if left < SOON else True
-            yield "certificate", fine, f"{setting} {path}: until {ends:%Y-%m-%d %H:%M} UTC"
+            begins, ends = (datetime.fromtimestamp(moment, UTC) for moment in validity(path))
+            at = now or datetime.now(UTC)
+            fine = False if not begins <= at < ends else None if ends - at < SOON else True
+            yield "certificate", fine, f"{setting} {path}: from {begins:%Y-%m-%d %H:%M} until {ends:%Y-%m-%d %H:%M} UTC"
 
 
 def _of_kafka(kafka: KafkaSettings, also: Sequence[str], largest: LimitSettings | None) -> Iterator[Finding]:

@@ -52,6 +52,7 @@ DAYS = 100
         (timedelta(days=DAYS) - SOON - timedelta(hours=1), True),
         (timedelta(days=DAYS) - SOON + timedelta(hours=1), None),
         (timedelta(days=DAYS, hours=1), False),
+        (timedelta(hours=-2), False),
     ],
 )
 def test_the_ends_of_certificates(tmp_path: Path, later: timedelta, verdict: bool | None) -> None:

@@ -6,7 +6,6 @@ import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,13 +36,18 @@ class KeyPair:
             raise ConfigError(f"{certificate} {self.certificate}, {key} {self.key}: {why}") from error
 
 
-def expiry(certificate: Path) -> float:
-    """Returns the Unix time when the first certificate of a file expires; 0 if it cannot be read now. Reads it."""
+def validity(certificate: Path) -> tuple[float, float]:
+    """Returns the Unix times between which the first certificate of a file is valid; zeros if it cannot be read now. Reads it."""
     try:  # the standard library offers no public function
         decoded = ssl._ssl._test_decode_cert(str(certificate))  # type: ignore[attr-defined]
     except OSError:  # `load_into` says it
-        return 0.0
-    return datetime.strptime(decoded["notAfter"], "%b %d %H:%M:%S %Y %Z").replace(tzinfo=UTC).timestamp()
+        return 0.0, 0.0
+    return ssl.cert_time_to_seconds(decoded["notBefore"]), ssl.cert_time_to_seconds(decoded["notAfter"])
+
+
+def expiry(certificate: Path) -> float:
+    """Returns the Unix time when the first certificate of a file expires, as `validity` does."""
+    return validity(certificate)[1]
 
 
 def kafka_key_pair(settings: KafkaSettings) -> KeyPair | None:
