@@ -15,7 +15,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from headrace_common.connection.driver import ABANDONED, Driver, End
+from headrace_common.connection.driver import ABANDONED, FAULT, Driver, End
 from headrace_common.connection.receiver_state import ReceiverState
 from headrace_common.session.interface import Message, MessageSession, Peer, Reply
 
@@ -157,7 +157,7 @@ class MessageConnection(Driver[MessageSession]):
         if end is End.AT_ONCE:
             self._why = why
             self._close()
-        elif why == ABANDONED:  # the client of one frame gets no answer
+        elif why in (FAULT, ABANDONED):  # of the client of one frame, which gets no answer: the others go on
             self.guard(self.speak)
         elif self._why is None and not self.closed.is_set():
             self._why = why
