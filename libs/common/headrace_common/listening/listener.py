@@ -135,7 +135,7 @@ class Listener(Endpoint):
         """Admits the clients that have connected by now: closing the socket would reset them, and discard what they have sent."""
         assert self._socket is not None
         with contextlib.suppress(OSError):  # the peer has gone
-            for _ in range(BACKLOG):
+            for _ in range(BACKLOG + 1):  # Linux holds one more than it is told
                 self._admit(*self._socket.accept())
 
     def _admit(self, client: socket.socket, name: Any) -> None:

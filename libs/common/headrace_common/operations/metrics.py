@@ -264,7 +264,7 @@ class ReceiverMetrics(Catalogue):
         )
         self.limit_hits = self.counter(
             "limit_hits",
-            "Limits that a client hit, by setting.",
+            "Limits that a client hit, by setting; DEPTH, FRAME_EVENTS and HANDSHAKE_TIME are fixed.",
             ("limit",),
             LIMITS,
         )

@@ -52,7 +52,7 @@ class TlsSettings(Section):
 
 
 class LimitSettings(Section):
-    """Limits on what one client, and all clients together, may ask of this process. A metric counts each hit."""
+    """Limits on what one client, and all clients together, may ask of this process. A metric counts what clients hit."""
 
     depth: ClassVar[int] = 64  # of an event: what reads it later recurses, too, and events are nested ten deep
     frame_events: ClassVar[int] = 100_000  # clients send some thousands, and each is noted, however small it is
