@@ -100,7 +100,7 @@ def test_frames_are_by_application_and_those_that_ask_and_those_that_do_not_keep
     assert found.hear() == [ACCEPTED]  # the answer to what was sent elsewhere comes before the next
 
 
-def test_what_was_sent_behind_an_abandoned_message_is_not_answered_until_the_route_begins_anew() -> None:
+def test_no_later_answer_is_taken_for_one_that_is_missing() -> None:
     found = driven()
     one, two = found.send(asking(event({})), asking(event({}, app_env=ELSEWHERE)))
     (three,) = found.send(asking(event({})))
@@ -108,6 +108,34 @@ def test_what_was_sent_behind_an_abandoned_message_is_not_answered_until_the_rou
     found.store(three)
     (again,) = found.send(asking(event({})))
     found.session.abandon(two.ticket)
-    assert found.hear() == []
     found.store(again)
-    assert found.hear() == [ACCEPTED]
+    assert found.hear() == []
+    (other,) = found.send(asking(event({})), route=b"\0else")
+    found.store(other)
+    assert found.hear() == [(b"\0else", *ACCEPTED[1:])]
+
+
+def test_a_client_that_names_its_connection_is_not_answered() -> None:
+    """ZeroMQ gives the name, and so the answers, to its next connection."""
+    found = driven()
+    (frame,) = found.send(asking(event({})), asking([b"ping", b"", b"", META]), route=b"shop-web-1")
+    assert frame.kept
+    assert not frame.acknowledged
+    found.store(frame)
+    assert found.hear() == []
+
+
+def test_questions_that_wait_are_bounded_and_hold_no_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace_logjam.session.MOST_QUESTIONS", 3)
+    found = driven()
+    (first,) = found.send(asking(event({})))
+    ping = asking([b"ping", b"", bytes(1 << 20), META])
+    assert found.send(ping, ping) == []
+    assert [each.frames for each in vars(found.session)["_questions"][ROUTE]][1:] == [(), ()]
+    found.send(ping, route=b"\0else")
+    found.store(first)
+    assert len(found.hear()) == 3
+    found.send(ping, route=b"\0else")
+    assert found.hear() == []
+    found.send(ping)
+    assert [reply[0] for reply in found.hear()] == [ROUTE]

@@ -8,17 +8,18 @@ what is too large or too deep to be stored      202 when it is in quarantine: to
 what can never be an event                      400 when it is in quarantine
 ping                                            200
 anything without the empty frame in front       never
+anything of a client that names its connection  never: ZeroMQ would hand the answer to its next one (ZMQ_ROUTING_ID)
 ==============================================  ==================================================================
 
-Answers to one route keep the order of its messages, and carry no number. So where Kafka takes a message for
-KAFKA__ACK_DEADLINE not at all, what its sender sent after it until then gets no answer either. A message that asks for no answer
-waits without a deadline.
+Answers to one route keep the order of its messages, and carry no number. So where one is missing, because Kafka did not store its
+message or too many wait, no later one leaves on that connection. A message that is not answered waits without a deadline.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from headrace_common.session.interface import Message, Reply, Ticket
 from typing_extensions import override
@@ -27,6 +28,12 @@ from headrace_logjam.events import RecordMaker
 from headrace_logjam.gathering import GatheringSession
 from headrace_logjam.settings import LogjamLimits
 from headrace_logjam.wire import ACCEPTED, PING, PONG, REFUSED, LogjamMessage, read_request, read_unanswered
+
+UNNAMED: Final = b"\0"
+"""The beginning of a route that ZeroMQ has chosen; no client may choose one (ZMQ_ROUTING_ID)."""
+
+MOST_QUESTIONS: Final = 100_000
+"""Questions of all clients that may wait for their answers, and routes that are remembered to get none: some 500 bytes each."""
 
 
 class ProducerSession(GatheringSession):
@@ -48,6 +55,8 @@ class ProducerSession(GatheringSession):
         self._host = host
         self._publish = publish
         self._questions: dict[bytes, deque[LogjamMessage]] = {}  # by route
+        self._waiting = 0  # of these
+        self._silent: dict[bytes, None] = {}  # routes that are not answered any more, the oldest first
         self._due: deque[bytes] = deque()  # routes that may be answered
 
     # What decides that an answer may leave
@@ -70,8 +79,15 @@ class ProducerSession(GatheringSession):
     def abandon(self, ticket: Ticket) -> None:
         """Leaves the frame's questions, and all later ones of their routes, without an answer."""
         for message in self._pending.pop(ticket).messages:
-            if message in self._questions.get(message.route, ()):  # else its route has begun again
-                del self._questions[message.route]
+            if message.asks:
+                self._silence(message.route)
+
+    def _silence(self, route: bytes) -> None:
+        """Answers a route no more: the next answer would be taken for the one that is missing."""
+        self._waiting -= len(self._questions.pop(route, ()))
+        self._silent[route] = None
+        if len(self._silent) > MOST_QUESTIONS:
+            del self._silent[next(iter(self._silent))]
 
     @override
     def outgoing(self) -> Reply | None:
@@ -80,6 +96,7 @@ class ProducerSession(GatheringSession):
             questions = self._questions.get(route)
             if questions and (answer := questions[0].answer) is not None:
                 questions.popleft()
+                self._waiting -= 1
                 return Reply(route, answer)
             self._due.popleft()
             if questions is not None and not questions:
@@ -91,11 +108,18 @@ class ProducerSession(GatheringSession):
     @override
     def receive(self, message: Message, now_ms: int) -> None:
         request = self._read(message.parts, message.address)
+        request.asks = request.asks and self._may_be_answered(message.route)
         if request.asks:
             request.route = message.route
             self._questions.setdefault(message.route, deque()).append(request)
+            self._waiting += 1
         if not request.ping:
             self.gather(request, message, now_ms)
         elif request.asks:
-            request.answer = PING, PONG, self._host
+            request.answer, request.frames = (PING, PONG, self._host), ()  # it may wait for those before it
             self._due.append(message.route)
+
+    def _may_be_answered(self, route: bytes) -> bool:
+        if self._waiting >= MOST_QUESTIONS:
+            self._silence(route)
+        return route.startswith(UNNAMED) and route not in self._silent
