@@ -56,6 +56,15 @@ def test_answers_keep_the_order_of_messages() -> None:
     assert driven.outgoing() == STORED % 5 + STORED % 6 + STORED % 7
 
 
+def test_one_reject_of_several_messages_answers_them_all() -> None:
+    """A bug ended the making of a frame: the rest of it is one reject."""
+    driven = session()
+    driven.receive(relayed(b"m", b"n", b"o", first=2), NOW_MS)
+    (frame,) = driven.frames()
+    driven.stored(frame.ticket, 2, True)
+    assert driven.outgoing() == STORED % 2 + STORED % 3 + STORED % 4
+
+
 def test_nothing_is_answered_behind_an_abandoned_message() -> None:
     driven = session()
     driven.receive(relayed(b"m"), NOW_MS)
