@@ -11,7 +11,7 @@ from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.in_flight import Growth, InFlightFrame
 from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK_TIME
 
-from tests.common.kafkaless import FakeFrame, Heard, Kafka, Stage, event
+from tests.common.kafkaless import FakeFrame, Heard, Kafka, Stage, Weather, event, reject
 from tests.common.slowly import SlowLoop
 from tests.contract.waiting import until
 
@@ -80,6 +80,21 @@ async def test_what_is_refused_again_and_again_is_silence_too(stage: Stage) -> N
     await until(lambda: len(log.calls) > 1, "that is said")
     assert [said.args for said in log.calls] == [("kafka stores nothing",), ("kafka stores again",)]
     assert all("TopicAuthorizationFailedError" in said for said in (problem, log.calls[0].kwargs["problem"]))
+
+
+async def test_what_is_stored_in_quarantine_is_stored(stage: Stage) -> None:
+    """A receiver to which only unreadable events come is ready: its clients are answered."""
+    stage.kafka.weather = Weather(delay=(0.05, 0.05))
+    listener = Heard()
+
+    async def client(partition: int) -> None:
+        for number in range(int(STUCK_TIME) * 30):
+            ticket = 4 * number + partition
+            stage.pumps[partition].publish(FakeFrame([reject(ticket)], ticket=ticket), listener)
+            await until(lambda: ticket in listener.whole[-8:], "it is stored")  # noqa: B023  (called at once)
+            assert stage.publisher.ready_problems() == []
+
+    await asyncio.gather(*map(client, range(4)))
 
 
 def test_who_must_wait_to_grow_holds_nothing_and_nobody_passes_it() -> None:

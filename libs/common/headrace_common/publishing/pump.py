@@ -51,7 +51,7 @@ class Pump:
         self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
         self._changed = asyncio.Event()
         self.last_stored = self.refused_at = NEVER
-        """When a batch was stored last, and when a frame was abandoned last."""
+        """When a batch was stored last, on either topic; when a frame with events was abandoned last."""
 
     def publish(self, frame: Frame, listener: DeliveryListener) -> None:
         """Takes a frame. `listener` learns the outcome later, never within this call."""
@@ -181,6 +181,7 @@ class Pump:
             except DeliveryError as failure:
                 cycle.rejects_in_doubt = True  # batches before this one are stored, and all of them are built again
                 return failure
+            self.last_stored = self._clock()
             if refused:
                 return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)
         stored, cycle.rejects = cycle.rejects, []
