@@ -8,17 +8,19 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka import client
-from headrace_common.kafka.client import describe, make_consumer, start_at
+from headrace_common.kafka.client import Topic, describe, make_consumer, start_at
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
+from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
+from headrace_common.publishing.delivery import tell_weak
 from headrace_common.topics import ensure
 
 from tests.contract.embedded import EmbeddedKafka
@@ -124,6 +126,15 @@ async def test_what_does_not_keep_the_promise_is_named(
     with pytest.raises(DeliveryError, match=weak) if isinstance(weak, str) else nullcontext():
         found = [list(topic.weak) for topic in await describe(KafkaSettings(), ["own"])]
         assert found == [weak, weak, [ONE_IN_SYNC] if ONE_IN_SYNC in weak else []]
+
+
+def test_topics_whose_settings_may_not_be_read_are_named() -> None:
+    topics, log = (
+        (Topic("read", 1, 1 << 20, configuration={"cleanup.policy": "delete"}), Topic("unread", 1, 1 << 20)),
+        Mock(),
+    )
+    tell_weak(topics, ReceiverMetrics(), log)
+    log.warning.assert_called_once_with("topic settings not known", right="DESCRIBE_CONFIGS", topics=["unread"])
 
 
 # Brokers that make each topic that a client asks for: `auto.create.topics.enable`, which is on by default

@@ -206,7 +206,7 @@ async def describe(settings: KafkaSettings, also: Sequence[str] = ()) -> list[To
             if entry is None or entry["error_code"] or not entry["partitions"]:
                 raise DeliveryError(
                     f"topic {name} is missing (python -m headrace_common.topics makes it), or Kafka does not let us see it"
-                    " (grant this user Describe and Write)",
+                    " (grant this user DESCRIBE, DESCRIBE_CONFIGS and WRITE)",
                     DeliveryPolicy.RETRY,
                 )
             configuration: dict[str, str] = {}

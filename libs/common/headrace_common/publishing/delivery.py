@@ -50,7 +50,7 @@ class Delivery:
         """Returns when Kafka has stored every record of `batch` but those returned, which it refuses because of their content:
         they are found by halving.
 
-        Raises `DeliveryError` when no record is known to be stored; its policy says what to do. After `deadline`, when no client
+        Raises `DeliveryError` when not all are stored; some may be. Its policy says what to do. After `deadline`, when no client
         waits for it any more, the batch is not sent again.
         """
         refused: list[Refusal] = []
@@ -101,7 +101,9 @@ class Delivery:
 
 
 def tell_weak(topics: Sequence[Topic], metrics: ReceiverMetrics, log: Log) -> None:
-    """Says which of the topics have settings that do not keep the promise."""
+    """Says which of the topics have settings that do not keep the promise, or that may not be read."""
+    if unknown := [topic.name for topic in topics if not topic.configuration]:
+        log.warning("topic settings not known", right="DESCRIBE_CONFIGS", topics=unknown)
     weak = {topic.name: topic.weak for topic in topics if topic.weak}
     if weak:
         metrics.topic_weak.set(1)
