@@ -58,9 +58,10 @@ class Stage:
         self.jobs.append(Lander(self.kafka, **{**places, **options}))
         return self.jobs[-1]
 
-    def replay(self) -> Lander:
-        """Starts a replay of all that has landed."""
-        return self.start(launcher=[sys.executable, "-m", "headrace_lake", "replay", "--from-time", "1970-01-01"])
+    def replay(self, **options: Any) -> Lander:
+        """Starts a replay of all that has landed; `options`: as of `start`."""
+        command = [sys.executable, "-m", "headrace_lake", "replay", "--from-time", "1970-01-01"]
+        return self.start(launcher=command, **options)
 
     def lose_checkpoint(self) -> None:
         """Deletes the checkpoint."""

@@ -49,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
         began = time.monotonic()
         done = [_kill(here, rng, number, kills, max(1_000, events // 100)) for number in range(kills)]
         for what in ("the rest", "a replay"):
-            job = here.replay() if what == "a replay" else here.start(once=True, batch_records=events // 10)
+            most = events // 10
+            job = here.replay(batch_records=most) if what == "a replay" else here.start(once=True, batch_records=most)
             if job.wait(_LONGEST_END):
                 say(f"{what} stopped: {job.tail()}")
                 return 1
