@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import signal
-import sys
+from functools import partial
 
-from headrace_common.operations import log as logs
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
+from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.log import Log
-from headrace_common.operations.settings import load
 from headrace_common.operations.tasks import stops
 from headrace_lake.spark.halt import exit_status
 from headrace_lake.upkeep.operations import OpsThread
@@ -18,16 +16,12 @@ from headrace_mirror.settings import MirrorProcessSettings
 
 def run(*, once: bool) -> int:
     """Runs the mirror; returns the exit status."""
-    try:
-        settings = load(MirrorProcessSettings)
-    except ConfigError as error:
-        print(f"headrace_mirror: {error}", file=sys.stderr)
-        return EXIT_CONFIG
-    log = logs.configure(settings.log, "mirror")
-    return exit_status(lambda: _run(settings, log, once=once), log, lambda error: f"{type(error).__name__}: {error}")
+    return exit_status(
+        "mirror", MirrorProcessSettings, partial(_run, once), lambda error: f"{type(error).__name__}: {error}"
+    )
 
 
-def _run(settings: MirrorProcessSettings, log: Log, *, once: bool) -> None:
+def _run(once: bool, settings: MirrorProcessSettings, log: Log) -> None:
     if not settings.mirror.catalog:
         raise ConfigError("MIRROR__CATALOG names no catalog")
     try:

@@ -6,16 +6,12 @@ import argparse
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 from datetime import UTC
-from types import FrameType
+from functools import partial
 from typing import Final
 
-from headrace_common.operations import log as logs
-from headrace_common.operations.errors import EXIT_CONFIG, ConfigError
 from headrace_common.operations.log import Log
-from headrace_common.operations.settings import load
 from headrace_common.operations.tasks import stops
 
 from headrace_lake.commands import erase
@@ -33,18 +29,17 @@ from headrace_lake.upkeep.operations import LakeHealth, OpsThread
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command that the arguments name; returns the exit status."""
-    try:
-        settings = load(LakeProcessSettings)
-    except ConfigError as error:
-        print(f"headrace_lake: {error}", file=sys.stderr)
-        return EXIT_CONFIG
-    log = logs.configure(settings.log, "lake")
+    return exit_status("lake", LakeProcessSettings, partial(_act, arguments), root_cause)
+
+
+def _act(arguments: argparse.Namespace, settings: LakeProcessSettings, log: Log) -> None:
     if settings.log.level != "debug":  # the job says why it ends; py4j adds a stack, also where it was asked to
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # what it says of a Ctrl-C
-    for number in stops():  # while Spark starts: after an exception then, its JVM would stay
-        signal.signal(number, _end)
-    return exit_status(lambda: ACTS[arguments.command](settings, arguments, log), log, root_cause)
+    # While Spark starts: after an exception then, its JVM would stay. It ends with this process, because its input is closed.
+    for number in stops():
+        signal.signal(number, lambda number, _: os._exit(128 + number))
+    ACTS[arguments.command](settings, arguments, log)
 
 
 def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log) -> None:
@@ -54,7 +49,7 @@ def _land(settings: LakeProcessSettings, arguments: argparse.Namespace, log: Log
     ops.start()
     # While Spark starts nothing is under way. Without a handler, a process with the id 1 (a container's) ignores the signal.
     for number in stops():
-        signal.signal(number, _leave)
+        signal.signal(number, lambda *_: os._exit(0))
     log.info("starting", ops_port=ops.port)
     with running(settings.lake, settings.log, once=arguments.once) as spark:
         for remark in remarks(spark, location(settings.lake.path)):
@@ -76,16 +71,6 @@ def _replay(settings: LakeProcessSettings, arguments: argparse.Namespace, log: L
         for number in stops():
             signal.signal(number, job.stop)
         job.run()
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    """Ends the process at once, as the signal does by itself, also where its id is 1; its JVM ends with it, as below."""
-    os._exit(128 + number)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """Ends the process at once, whatever it does; its JVM ends with it, because its input is closed."""
-    os._exit(0)
 
 
 ACTS: Final[dict[str | None, Callable[[LakeProcessSettings, argparse.Namespace, Log], None]]] = {

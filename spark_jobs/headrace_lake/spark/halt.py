@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from typing import TypeVar
 
+from headrace_common.operations import log as logs
 from headrace_common.operations.errors import EXIT_CONFIG, EXIT_INTERRUPTED, ConfigError, HeadraceError
 from headrace_common.operations.log import Log
+from headrace_common.operations.settings import Settings, load
+
+S = TypeVar("S", bound=Settings)
 
 
 class HaltError(HeadraceError):
@@ -32,10 +38,19 @@ class PartitionsAddedError(HeadraceError):
     """A topic has partitions that this job has not claimed: nothing of the batch was landed. The job claims the tables again."""
 
 
-def exit_status(act: Callable[[], None], log: Log, reason: Callable[[Exception], str]) -> int:
-    """Calls `act`, logs why it ended, and returns the status of the process; `reason`: what an error that is not ours says."""
+def exit_status(name: str, kind: type[S], act: Callable[[S, Log], None], reason: Callable[[Exception], str]) -> int:
+    """Loads the settings of the process `name`, calls `act` with them, logs why that ended, and returns the process's status.
+
+    `reason`: what an error that is not ours says.
+    """
     try:
-        act()
+        settings = load(kind)
+    except ConfigError as error:
+        print(f"headrace_{name}: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    log = logs.configure(settings.log, name)
+    try:
+        act(settings, log)
     except HeadraceError as error:
         log.error("stopped", reason=str(error))
         return EXIT_CONFIG if isinstance(error, ConfigError) else 1
