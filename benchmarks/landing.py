@@ -202,8 +202,8 @@ def main() -> None:
                 else:
                     last = land(spark, here.kafka, given.batch, folder, meter, WAYS[name])
                     prove(folder / "lake", given.events, plain=name == "plain")
-                    if last is not None and last.dedup_status is not None and last.dedup_status.state.ids:
-                        remembered[name] = last.dedup_status.state.bytes / last.dedup_status.state.ids
+                    if last is not None and last.landed.index is not None and last.landed.index.ids:
+                        remembered[name] = last.landed.index.bytes / last.landed.index.ids
                 shutil.rmtree(folder)
                 figure = meter.per_million(given.batch)
                 print(f"round {number}, {name}: {figure:.2f}", flush=True)

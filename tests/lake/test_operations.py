@@ -21,7 +21,7 @@ from headrace_lake.kafka.checkpoint import of_epoch, ranges
 from headrace_lake.kafka.source import Brokers, client_options
 from headrace_lake.landing.landing import BatchResult
 from headrace_lake.landing.left_out import LeftOut
-from headrace_lake.landing.plan import DedupStatus, Landed
+from headrace_lake.landing.plan import Landed
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.upkeep.clocks import TOLERANCE, ClockGuard
@@ -198,14 +198,14 @@ def test_a_batch_is_counted_in_the_metrics() -> None:
     metrics = LakeMetrics()
     landed = Landed(
         datetime.now(UTC), Counter({("t", 0): 12}), 9, 0, [LeftOut("id", 0, 1, "d.1", "forward")] * 2, ages={0: 8, 148: 1},
-        reasons={"bad_json": 2},
+        reasons={"bad_json": 2}, index=IndexState(9, 288, None), span=60.0,
     )  # fmt: skip
-    status = DedupStatus(IndexState(0, 0, None), 0.0)
-    LakeHealth(metrics).landed(BatchResult(3, 2.0, {("t", 0): 12}, landed, status))
+    LakeHealth(metrics).landed(BatchResult(3, 2.0, {("t", 0): 12}, landed))
     found = metrics.exposition().decode().splitlines()
     for line in (
         "records_total 12.0", 'duplicates_total{protocol="forward"} 2.0', 'quarantined_total{reason="bad_json"} 2.0',
         'freshness_seconds_bucket{le="1.0"} 0.0', 'freshness_seconds_bucket{le="2.0"} 8.0',
         'freshness_seconds_bucket{le="+Inf"} 9.0', "freshness_seconds_sum 166.0",
+        "remembered_ids 9.0", "remembered_bytes 288.0", "remembered_seconds 60.0",
     ):  # fmt: skip
         assert f"headrace_lake_{line}" in found, line

@@ -15,7 +15,7 @@ from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.source import Brokers, TopicPartition
 from headrace_lake.kafka.start import Position
 from headrace_lake.landing.left_out import rows as left_out_rows
-from headrace_lake.landing.plan import DedupStatus, Execution, Landed, Plan
+from headrace_lake.landing.plan import Execution, Landed, Plan
 from headrace_lake.rows.decode import Topics
 from headrace_lake.spark.halt import HaltError, PartitionsAddedError, StoppingError
 from headrace_lake.tables.append import arrow_rows
@@ -43,8 +43,6 @@ class BatchResult:
     ends: Mapping[TopicPartition, int]
     """One past the last landed offset, by partition of the batch."""
     landed: Landed
-    dedup_status: DedupStatus
-    """How well duplicates are recognised now."""
 
 
 class Landing:
@@ -113,7 +111,7 @@ class Landing:
         self._epoch.position.add(ranges)
         ends = {(topic, partition): end for topic, partition, _, end in ranges}
         took = time.monotonic() - began
-        self._on_landed(BatchResult(batch, took, ends, landed, self._execution.dedup_status()))
+        self._on_landed(BatchResult(batch, took, ends, landed))
 
     def _summary(self, batch: int, ranges: list[Range], landed: Landed) -> pa.Table:
         rows = [

@@ -11,11 +11,11 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as sf
 from typing_extensions import override
 
-from headrace_lake.dedup.index import DUPLICATE, TIME, Accept, DedupIndex, IndexState
+from headrace_lake.dedup.index import DUPLICATE, TIME, Accept, DedupIndex
 from headrace_lake.kafka.checkpoint import Range
 from headrace_lake.kafka.start import spans
 from headrace_lake.landing.left_out import listed, read
-from headrace_lake.landing.plan import OLDEST, OTHER, REASONS, DedupStatus, Execution, Landed, Plan
+from headrace_lake.landing.plan import OLDEST, OTHER, REASONS, Execution, Landed, Plan
 from headrace_lake.rows import decode
 from headrace_lake.rows.decode import FAULT, Topics, counts, keyed_counts, quoted
 from headrace_lake.spark.jvm import selected
@@ -47,7 +47,6 @@ class OnSpark(Execution):
         self._topics = topics
         self._index = index
         self._horizon = horizon
-        self._newest: int | None = None
         self._erased = ErasedIds(tables.spark, tables.lake)
         self._records: Any = None
         self._there: DataFrame | None = None
@@ -81,7 +80,10 @@ class OnSpark(Execution):
         else:
             seen = self._index.deduplicate(decoded, write)
         _add_events(landed, self._topics.events, seen)
-        self._newest = self._newest if landed.newest is None else landed.newest
+        if self._index is not None and landed.newest is not None:
+            landed.index, landed.span = self._index.state(), self._horizon
+            if (forgotten := landed.index.forgotten_to) is not None:
+                landed.span = min(self._horizon, max(0, landed.newest - forgotten) / 1000)
 
     @override
     def quarantine(self, plan: Plan, landed: Landed) -> None:
@@ -109,13 +111,6 @@ class OnSpark(Execution):
         """Counts an erased event that comes again as a duplicate."""
         again = sf.col(DUPLICATE) | (sf.col(ERASED) & sf.expr(_SOUND))
         return marked.withColumn(DUPLICATE, again) if self._erased.any() else marked
-
-    @override
-    def dedup_status(self) -> DedupStatus:
-        state = IndexState(0, 0, None) if self._index is None else self._index.state()
-        if self._newest is None or state.forgotten_to is None:
-            return DedupStatus(state, self._horizon)
-        return DedupStatus(state, min(self._horizon, max(0, self._newest - state.forgotten_to) / 1000))
 
 
 def _measures() -> list[Column]:

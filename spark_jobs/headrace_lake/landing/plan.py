@@ -34,15 +34,6 @@ class Plan(NamedTuple):
     """Whether a job that was shut out may have left rows of it."""
 
 
-@dataclass(frozen=True)
-class DedupStatus:
-    """How well duplicates are recognised now."""
-
-    state: IndexState
-    span: float
-    """Seconds within which the Kafka timestamps of duplicates must be: the horizon, or less if memory ran out."""
-
-
 @dataclass
 class Landed:
     """The rows of one batch, as far as it has landed."""
@@ -58,6 +49,10 @@ class Landed:
     """Resends, and what was erased before."""
     newest: int | None = None
     """The latest Kafka timestamp of the events, in ms."""
+    index: IndexState | None = None
+    """The ids that are remembered then; None without an event, or if none are to be."""
+    span: float = 0.0
+    """Seconds within which `index` recognises duplicates: the horizon, or less if memory ran out."""
     ages: Mapping[int, int] = field(default_factory=dict)
     """Whole seconds, at most `OLDEST`, from the receipt of an event to the beginning of the batch -> how many landed."""
     reasons: Mapping[str, int] = field(default_factory=dict)
@@ -85,6 +80,3 @@ class Execution(Protocol):
 
     def end(self) -> None:
         """Forgets the records."""
-
-    def dedup_status(self) -> DedupStatus:
-        """Returns how well duplicates of the newest records are recognised."""

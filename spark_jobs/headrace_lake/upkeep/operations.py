@@ -58,10 +58,10 @@ class LakeHealth(Health):
             metrics.freshness.observe(age + result.seconds, count)
         metrics.batch_seconds.observe(result.seconds)
         metrics.last_landed.set_to_current_time()
-        dedup = result.dedup_status
-        metrics.remembered_ids.set(dedup.state.ids)
-        metrics.remembered_bytes.set(dedup.state.bytes)
-        metrics.remembered_seconds.set(dedup.span)
+        if landed.index is not None:
+            metrics.remembered_ids.set(landed.index.ids)
+            metrics.remembered_bytes.set(landed.index.bytes)
+            metrics.remembered_seconds.set(landed.span)
 
     @override
     def live_problems(self) -> list[str]:

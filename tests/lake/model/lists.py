@@ -9,10 +9,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from headrace_lake.dedup.index import IndexState
 from headrace_lake.kafka.start import spans
 from headrace_lake.landing.left_out import LeftOut
-from headrace_lake.landing.plan import DedupStatus, Execution, Landed, Plan
+from headrace_lake.landing.plan import Execution, Landed, Plan
 from headrace_lake.rows.decode import Topics
 from headrace_lake.tables.erasures import ERASURES
 from headrace_lake.tables.fence import Fence
@@ -277,9 +276,6 @@ class OnLists(Execution):
 
     def end(self) -> None:
         pass
-
-    def dedup_status(self) -> DedupStatus:
-        return DedupStatus(IndexState(0, 0, None), HORIZON)
 
 
 def landed(rows: Rows, at: datetime, **more: str) -> Rows:
