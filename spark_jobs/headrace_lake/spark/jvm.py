@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, Final, cast
 
@@ -40,21 +39,6 @@ def selected(frame: DataFrame, *texts: str) -> DataFrame:
     """Returns ``frame.selectExpr(*texts)``, whose texts go to the JVM together: by themselves each is a call."""
     array = java_class(frame.sparkSession, "org.apache.commons.lang3.StringUtils").split(_BETWEEN.join(texts), _BETWEEN)
     return DataFrame(cast("Any", frame)._jdf.selectExpr(array), frame.sparkSession)
-
-
-@contextmanager
-def active_session(spark: SparkSession, session: Any) -> Iterator[None]:
-    """Makes the Java `session` the active one of this thread of the JVM, as Spark's ``SparkSession.withActive`` does."""
-    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(session)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
 
 
 class CompilerError(Exception):

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace_lake.spark.jvm import active_session, java_class
+from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.storage import Storage, local_path
 from headrace_lake.tables.layout import DAY, KEY
 from headrace_lake.tables.statistics import statistics
@@ -48,11 +48,20 @@ _KINDS: Final = {
 def begun(spark: SparkSession, path: str) -> Iterator[Any]:
     """Yields a transaction of Delta on the table at `path`, begun now.
 
-    As Delta's own writer does: Delta reads a new checkpoint with the thread's session, and a thread of our own has none.
+    Delta reads a new checkpoint with the session of the JVM's thread, and a thread of our own has none: as Delta's own writer,
+    this makes `spark` that session meanwhile.
     """
     session, none = cast("Any", spark)._jsparkSession, java_class(spark, "scala.Option").empty()
-    with active_session(spark, session):
+    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session)
+    try:
         yield java_class(spark, f"{DELTA}.DeltaLog").forTable(session, path).startTransaction(none, none)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def scala_list(spark: SparkSession, values: Sequence[Any]) -> Any:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from headrace_common.record.contract import GapReason
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from headrace_lake.spark.jvm import active_session, java_class
+from headrace_lake.spark.jvm import java_class
 from headrace_lake.spark.literals import quoted
 from headrace_lake.spark.storage import Storage
-from headrace_lake.tables.append import DELTA, append
+from headrace_lake.tables.append import DELTA, append, begun
 from headrace_lake.tables.erasures import with_erased
 from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, EVENTS, GAPS, KEY, LOG_AGE, QUARANTINE
 from headrace_lake.tables.properties import APP_ID
@@ -174,13 +174,12 @@ class Tables:
 
         Delta's own clean-up, which it would do within a batch's commit (`layout.PROPERTIES` forbid that), and by whole days.
         """
-        session, none = cast("Any", self.spark)._jsparkSession, java_class(self.spark, "scala.Option").empty()
         hours = getattr(java_class(self.spark, f"{DELTA}.TruncationGranularity$"), "MODULE$").HOUR()
         milliseconds = java_class(self.spark, "java.util.OptionalLong").of(LOG_AGE * 1000)
         age = java_class(self.spark, "scala.jdk.javaapi.OptionConverters").toScala(milliseconds)
-        with active_session(self.spark, session):
-            log = java_class(self.spark, f"{DELTA}.DeltaLog").forTable(session, self.path(name))
-            log.cleanUpExpiredLogs(log.update(False, none, none), none, age, hours)
+        with begun(self.spark, self.path(name)) as transaction:
+            nothing = java_class(self.spark, "scala.Option").empty()
+            transaction.deltaLog().cleanUpExpiredLogs(transaction.snapshot(), nothing, age, hours)
 
     def vacuum(self, name: str, age: float) -> None:
         """Deletes the files of the table `name` that no version of the last `age` seconds needs."""
