@@ -16,7 +16,7 @@ from headrace_common.record.contract import GapReason
 
 from headrace_lake.configuration import ACCEPT
 from headrace_lake.kafka.source import Brokers, TopicInfo
-from headrace_lake.kafka.start import Coverage, EndOffsets, first_few
+from headrace_lake.kafka.start import Coverage, EndOffsets
 from headrace_lake.spark.halt import GapError, HaltError
 from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.layout import GAPS, SCHEMAS
@@ -66,7 +66,7 @@ def find(coverage: Coverage, brokers: Brokers, topics: Mapping[str, TopicInfo]) 
         if last[t, p] < end
     ]
     if short:
-        raise HaltError(f"the topic is shorter than what was landed of it: {first_few(short)}")
+        raise HaltError(f"the topic is shorter than what was landed of it: {_first(short, 5)}")
     overtaken = [
         Loss(name, topics[name].id, number, end, first[name, number], GapReason.RETENTION)
         for (name, number), end in expected.items()
@@ -93,7 +93,7 @@ def refuse(losses: Iterable[Loss], landed_at: int | None) -> GapError:
     """
     listed = list(losses)
     total = sum(loss.end - loss.start for loss in listed if loss.end is not None)
-    named = first_few([str(loss) for loss in listed], 20)
+    named = _first([str(loss) for loss in listed], 20)
     until = f"at {datetime.fromtimestamp(landed_at / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if landed_at else "never"
     return GapError(
         f"Kafka no longer holds what was not landed yet, {total} offsets or more: {named}. A batch landed last {until}. Nothing"
@@ -127,6 +127,12 @@ def _left_in(tables: Tables, loss: Loss) -> int:
     """Returns how many rows within a loss an interrupted job had landed before Kafka deleted the records, also erased ones."""
     span = Span(loss.topic_id, loss.partition, loss.start, ENDLESS if loss.end is None else loss.end)
     return sum(held.rows for held in tables.held([span]).values())
+
+
+def _first(items: list[str], shown: int) -> str:
+    """Returns the first few of `items` in one line, and how many more there are."""
+    more = f" and {len(items) - shown} more" if len(items) > shown else ""
+    return "; ".join(items[:shown]) + more
 
 
 def _recreated(coverage: Coverage) -> list[Loss]:

@@ -19,7 +19,6 @@ from headrace_lake.tables.append import arrow_rows
 from headrace_lake.tables.layout import BATCHES, SCHEMAS
 from headrace_lake.tables.on_spark import Span, Tables
 
-_SHOWN = 5
 CLAIM: Final = -1
 """The number of the batch in a line of `batches` that a claim has added."""
 
@@ -128,9 +127,3 @@ def claimed_lines(
         }  # fmt: skip
         lines.append(line)
     return arrow_rows(lines, SCHEMAS[BATCHES])
-
-
-def first_few(items: list[str], shown: int = _SHOWN) -> str:
-    """Returns the first few of `items` in one line, and how many more there are."""
-    more = f" and {len(items) - shown} more" if len(items) > shown else ""
-    return "; ".join(items[:shown]) + more

@@ -105,8 +105,8 @@ class ErasedIds:
 
     def refresh(self) -> None:
         """Learns of erasures since the last call. Blocks on storage; runs a query only for new ones."""
-        version = self._log.version()
-        if version == self._version:
+        self._log.latest()
+        if self._log.read_to == self._version:
             return
         if self._ids is not None:
             self._ids.unpersist()
@@ -115,7 +115,7 @@ class ErasedIds:
             1
         ).persist()  # counted before they are joined: so Spark knows whether to send them to all tasks
         self._ids = ids if ids.count() else None
-        self._version = version
+        self._version = self._log.read_to
 
     def any(self) -> bool:
         """Returns whether `marked` adds a column."""

@@ -66,7 +66,7 @@ class Fence:
 
     def kept_from(self, name: str) -> int:
         """Returns the first day whose rows retention has kept in the table `name`, in days since 1970; -1: it dropped none."""
-        log = self._log(name)
+        log = self._logs[name]
         log.latest()
         return log.version_of(RETAINED_APP)
 
@@ -98,7 +98,7 @@ class Fence:
             return latest if seen in {None, latest} else claim_of(epoch)  # then the append does nothing
 
         token = f"claim {epoch} {uuid.uuid4()}"
-        log = self._log(name)
+        log = self._logs[name]
         unless_overtaken(lambda: self._tables.append(name, rows, claim_of(epoch), token, latest_now))
         latest = log.latest()
         if token in log.tokens:
@@ -120,7 +120,7 @@ class Fence:
 
     def latest(self, name: str) -> int:
         """Returns the last transaction version of the table `name`, or -1. Blocks on storage."""
-        return self._log(name).latest()
+        return self._logs[name].latest()
 
     def write(
         self,
@@ -135,10 +135,10 @@ class Fence:
         such commit.
         """
         token = f"batch {version} {uuid.uuid4()}"
-        latest = self._log(name).latest
+        latest = self._logs[name].latest
         unless_overtaken(lambda: self._tables.append(name, rows, version, token, latest, accept))
         self._check_committed(name, version)
-        tokens = self._log(name).tokens
+        tokens = self._logs[name].tokens
         if token not in tokens:
             raise HaltError(f"a write to the table {name} was not committed, and another job's was")
         tokens.clear()
@@ -151,13 +151,10 @@ class Fence:
 
     def _check_committed(self, name: str, version: int) -> None:
         """Raises `HaltError` unless `version` is the last transaction of the table `name`; raises like `check`."""
-        latest = self._log(name).latest()
+        latest = self._logs[name].latest()
         not_past(latest, version)
         if latest != version:
             raise HaltError(f"a write to the table {name} was not committed, and no other job's was")
-
-    def _log(self, name: str) -> TransactionLog:
-        return self._logs[name]
 
 
 def not_past(latest: int, version: int) -> None:

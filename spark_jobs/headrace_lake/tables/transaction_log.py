@@ -60,11 +60,6 @@ class TransactionLog:
         self.metadata: Mapping[str, Any] = {"id": "", "configuration": {}}
         """Delta's action `metaData`: the table's id, which stays the same when it is moved, its properties, its schema."""
 
-    @property
-    def properties(self) -> dict[str, str]:
-        """The table's properties, as far as its log was read."""
-        return dict(self.metadata["configuration"])
-
     def latest(self) -> int:
         """Returns the highest transaction version that is committed, or -1. Blocks on storage.
 
@@ -80,7 +75,7 @@ class TransactionLog:
             self._begin()
             self._read_on()
         self._looked = time.time()
-        if _FORGETS in self.properties:
+        if _FORGETS in self.metadata["configuration"]:
             raise HaltError(
                 f"the table {self._table} has the property {_FORGETS}: by it Delta forgets what has landed, which would land"
                 f" again. ALTER TABLE … UNSET TBLPROPERTIES ('{_FORGETS}')"
@@ -97,14 +92,9 @@ class TransactionLog:
         """Returns the highest transaction version of another application of ours, or -1. As of `latest`."""
         return self._versions.get(app, -1)
 
-    def version(self) -> int:
-        """Returns the number of the newest commit, of any writer; -1 without a table. Blocks and raises like `latest`."""
-        self.latest()
-        return self.read_to
-
     @property
     def read_to(self) -> int:
-        """The number of the newest commit, as of `latest`."""
+        """The number of the newest commit, of any writer, as of `latest`; -1 without a table."""
         return self._next - 1
 
     def _read_on(self) -> None:

@@ -54,7 +54,7 @@ def merge(spark: SparkSession, path: str, piece: Piece, table: LiveFiles) -> int
     if not there():
         return 0
     form = Form(by, level, row_group, plain=UNLIKE)
-    ranged = [name.strip(" `") for name in table.properties.get(STATISTICS, "").split(",")]
+    ranged = [name.strip(" `") for name in table.metadata["configuration"].get(STATISTICS, "").split(",")]
     return replace(spark, path, piece, form, ranged, there=there)
 
 
