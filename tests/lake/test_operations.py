@@ -12,9 +12,11 @@ from typing import Any
 from unittest.mock import MagicMock, Mock
 
 import pytest
+import structlog
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
+from headrace_lake.configuration.settings import LakeSettings
 from headrace_lake.dedup.index import IndexState
 from headrace_lake.kafka import unlanded
 from headrace_lake.kafka.checkpoint import of_epoch, ranges
@@ -24,7 +26,10 @@ from headrace_lake.landing.left_out import LeftOut
 from headrace_lake.landing.plan import Landed
 from headrace_lake.spark.causes import kafka_is_away, root_cause
 from headrace_lake.spark.halt import HaltError
+from headrace_lake.tables.layout import SCHEMAS
+from headrace_lake.upkeep import maintenance
 from headrace_lake.upkeep.clocks import TOLERANCE, ClockGuard
+from headrace_lake.upkeep.maintenance import Maintenance
 from headrace_lake.upkeep.metrics import LakeMetrics
 from headrace_lake.upkeep.operations import PROTOCOLS, STALLED, STARTING, LakeHealth
 from headrace_lake.upkeep.retention import first_kept
@@ -192,6 +197,21 @@ def test_a_start_may_take_longer_than_a_turn(
     health.heartbeat()
     monkeypatch.setattr(time, "monotonic", lambda: then + silent)
     assert (health.live_problems() == []) is alive
+
+
+def test_a_log_is_cleaned_every_500_commits_if_clocks_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, tables, agree = Mock(files={}), Mock(), Mock()
+    log.latest.return_value, log.version_of.return_value = 0, time.time()  # of a vacuum
+    monkeypatch.setattr(maintenance, "LiveFiles", lambda *_: log)
+    monkeypatch.setattr(maintenance, "rest_after", lambda *_: 0.0)
+    job = Maintenance(
+        tables, LakeSettings(), epoch=1, metrics=LakeMetrics(), log=structlog.get_logger(), stopping=lambda: False, agree=agree
+    )  # fmt: skip
+    cleaned = []
+    for log.read_to, agree.return_value in ((499, True), (500, False), (500, True), (999, True), (1000, True)):
+        job.run_due(at_once=True)
+        cleaned.append(tables.clean_log.call_count)
+    assert cleaned == [0, 0, len(SCHEMAS), len(SCHEMAS), 2 * len(SCHEMAS)]
 
 
 def test_a_batch_is_counted_in_the_metrics() -> None:
