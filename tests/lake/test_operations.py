@@ -199,6 +199,11 @@ def test_a_start_may_take_longer_than_a_turn(
     assert (health.live_problems() == []) is alive
 
 
+@pytest.mark.parametrize(("forgotten", "span"), [(None, 60.0), (-90_000, 60.0), (1_000, 9.0), (20_000, 0.0)])
+def test_duplicates_are_found_as_far_back_as_ids_are_remembered(forgotten: int | None, span: float) -> None:
+    assert IndexState(1, 41, forgotten).span(10_000, 60.0) == span
+
+
 def test_a_log_is_cleaned_every_500_commits_if_clocks_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     log, tables, agree = Mock(files={}), Mock(), Mock()
     log.latest.return_value, log.version_of.return_value = 0, time.time()  # of a vacuum

@@ -45,6 +45,10 @@ class IndexState(NamedTuple):
     bytes: int
     forgotten_to: int | None  # the latest time, in ms, of an entry that was forgotten
 
+    def span(self, newest: int, horizon: float) -> float:
+        """Returns the seconds within which a duplicate of an event at `newest` (ms) is found: `horizon`, or less."""
+        return horizon if self.forgotten_to is None else min(horizon, max(0, newest - self.forgotten_to) / 1000)
+
 
 Accept = Callable[[Sequence[str]], None]
 """Looks at the files that were written, by their paths, before they are committed. If it raises, they are not."""

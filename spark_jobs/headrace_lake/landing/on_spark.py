@@ -81,9 +81,8 @@ class OnSpark(Execution):
             seen = self._index.deduplicate(decoded, write)
         _add_events(landed, self._topics.events, seen)
         if self._index is not None and landed.newest is not None:
-            landed.index, landed.span = self._index.state(), self._horizon
-            if (forgotten := landed.index.forgotten_to) is not None:
-                landed.span = min(self._horizon, max(0, landed.newest - forgotten) / 1000)
+            landed.index = self._index.state()
+            landed.span = landed.index.span(landed.newest, self._horizon)
 
     @override
     def quarantine(self, plan: Plan, landed: Landed) -> None:
