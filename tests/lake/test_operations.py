@@ -12,7 +12,6 @@ from typing import Any
 from unittest.mock import MagicMock, Mock
 
 import pytest
-import structlog
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.protocol import installed
@@ -209,9 +208,8 @@ def test_a_log_is_cleaned_every_500_commits_if_clocks_agree(monkeypatch: pytest.
     log.latest.return_value, log.version_of.return_value = 0, time.time()  # of a vacuum
     monkeypatch.setattr(maintenance, "LiveFiles", lambda *_: log)
     monkeypatch.setattr(maintenance, "rest_after", lambda *_: 0.0)
-    job = Maintenance(
-        tables, LakeSettings(), epoch=1, metrics=LakeMetrics(), log=structlog.get_logger(), stopping=lambda: False, agree=agree
-    )  # fmt: skip
+    made: dict[str, Any] = {"metrics": LakeMetrics(), "log": Mock(), "stopping": lambda: False, "agree": agree}
+    job = Maintenance(tables, LakeSettings(), epoch=1, **made)
     cleaned = []
     for log.read_to, agree.return_value in ((499, True), (500, False), (500, True), (999, True), (1000, True)):
         job.run_due(at_once=True)
