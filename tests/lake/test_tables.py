@@ -61,6 +61,7 @@ V2 = "00000000000000000010.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parqu
         ((0,), {f"{1:020d}.json": '{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}'}, "columnMapping"),
         ((0,), {f"{1:020d}.json": '{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}'}, ""),
         ((0,), {f"{1:020d}.json": json.dumps(protocol(*sorted(KNOWN_FEATURES)))}, ""),
+        ((0,), {f"{1:020d}.json": '{"add": {"stats": "a client\'s \x85\u2028\u2029"}}\n{"commitInfo": {}}\n'}, ""),
     ],
     ids=str,
 )  # fmt: skip

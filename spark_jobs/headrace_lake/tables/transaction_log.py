@@ -108,7 +108,8 @@ class TransactionLog:
         whole.
         """
         try:
-            if actions := [json.loads(line) for line in text.splitlines()]:
+            # by no other line break: names of clients are in it as they are
+            if actions := [json.loads(line) for line in text.split("\n") if line]:
                 return actions
             why = "it is empty"
         except ValueError as error:
