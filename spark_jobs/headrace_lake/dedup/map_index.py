@@ -36,18 +36,20 @@ class MapIndex(DedupIndex):
         self._topic_id = topic_id
         self._class = define(spark, __package__, "RecentIds")
         self._ids: Any = self._class(horizon, most)
-        self._function = function_of(spark, self._ids)
+        columns = [java_class(spark, f"{_SQL}.functions").expr(each) for each in ("binary(event_id)", TIME, PLACE)]
+        # Whether a row with the columns `ASKED` is a duplicate; what is not is added. Made once: it takes many calls to the JVM.
+        self._asked = Column(function_of(spark, self._ids).apply(java_array(spark, f"{_SQL}.Column", columns)))
+        self._duplicate = sf.when(sf.col(FAULT).isNull(), self._asked).otherwise(sf.lit(False))
 
     @override
     def add_landed(self, since: int) -> None:
         """Reads the table in Spark's tasks; no row passes through Python."""
-        rows = landed(self._spark, self._lake, since, self._topic_id).select(self._asked().alias("known"))
+        rows = landed(self._spark, self._lake, since, self._topic_id).select(self._asked.alias("known"))
         rows.agg(sf.count_if("known")).collect()
 
     @override
     def deduplicate(self, decoded: DataFrame, write: WriteRows) -> dict[str, Any]:
-        duplicate = sf.when(sf.col(FAULT).isNull(), self._asked()).otherwise(sf.lit(False))
-        return write(decoded.withColumn(DUPLICATE, duplicate))
+        return write(decoded.withColumn(DUPLICATE, self._duplicate))
 
     @override
     def state(self) -> IndexState:
@@ -58,9 +60,3 @@ class MapIndex(DedupIndex):
     @override
     def close(self) -> None:
         self._ids.close()
-
-    def _asked(self) -> Column:
-        """Returns whether a row with the columns `ASKED` is a duplicate; what is not is added."""
-        functions = java_class(self._spark, f"{_SQL}.functions")
-        columns = [functions.expr(argument) for argument in ("binary(event_id)", TIME, PLACE)]
-        return Column(self._function.apply(java_array(self._spark, f"{_SQL}.Column", columns)))

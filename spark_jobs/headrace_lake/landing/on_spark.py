@@ -48,6 +48,7 @@ class OnSpark(Execution):
         self._index = index
         self._horizon = horizon
         self._erased = ErasedIds(tables.spark, tables.lake)
+        self._measures = _measures()  # once: to make them takes some 60 calls to the JVM
         self._records: Any = None
         self._there: DataFrame | None = None
 
@@ -71,7 +72,7 @@ class OnSpark(Execution):
 
         def write(marked: DataFrame, accept: Accept | None = None) -> dict[str, Any]:
             observation = Observation()
-            rows = selected(self._without_erased(marked), "*", _AGED).observe(observation, *_measures())
+            rows = selected(self._without_erased(marked), "*", _AGED).observe(observation, *self._measures)
             self._fence.write(EVENTS, selected(rows.where(_WANTED), *chosen), plan.version, accept)
             return dict(observation.get)
 
@@ -108,8 +109,9 @@ class OnSpark(Execution):
 
     def _without_erased(self, marked: DataFrame) -> DataFrame:
         """Counts an erased event that comes again as a duplicate."""
-        again = sf.col(DUPLICATE) | (sf.col(ERASED) & sf.expr(_SOUND))
-        return marked.withColumn(DUPLICATE, again) if self._erased.any() else marked
+        if not self._erased.any():
+            return marked
+        return marked.withColumn(DUPLICATE, sf.col(DUPLICATE) | (sf.col(ERASED) & sf.expr(_SOUND)))
 
 
 def _measures() -> list[Column]:

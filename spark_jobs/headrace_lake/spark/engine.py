@@ -117,7 +117,9 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     if not submitted and (settings.master or _LOCAL).startswith("local"):
         for name, path in (("LAKE__PATH", settings.path), ("LAKE__CHECKPOINT", settings.checkpoint)):
             check_folder(name, location(path))
-    given = _given() if submitted else {}
+    if submitted:
+        SparkContext._ensure_initialized()
+    given = dict(SparkConf().getAll()) if submitted else {}
     # a folder that is there: Spark would make `spark-warehouse` where it was started
     wanted = settings.spark if submitted else {"spark.sql.warehouse.dir": tempfile.gettempdir(), **settings.spark}
     builder = SparkSession.Builder().appName("headrace-lake")
@@ -217,12 +219,6 @@ def session_options(given: Mapping[str, str], wanted: Mapping[str, str], master:
     tuned = {name: value for name, value in (_TUNED | (_ALONE if alone else {})).items() if name not in given}
     executors = [_JIT, given.get(_EXECUTOR_OPTIONS, ""), wanted.get(_EXECUTOR_OPTIONS, "")]
     return {**tuned, **wanted, **_NEEDED, _EXECUTOR_OPTIONS: " ".join(filter(None, executors))}
-
-
-def _given() -> dict[str, str]:
-    """Returns the options that spark-submit was given."""
-    SparkContext._ensure_initialized()
-    return dict(SparkConf().getAll())
 
 
 @contextmanager
