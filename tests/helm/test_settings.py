@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from headrace_common import __version__
-from headrace_common.operations.settings import ServiceSettings, Settings, TopicsProcessSettings, load
+from headrace_common.operations.settings import LimitSettings, ServiceSettings, Settings, TopicsProcessSettings, load
 from headrace_common.operations.variables import (
     PREFIX,
     each_setting,
@@ -139,14 +139,12 @@ def _resolved(found: re.Match[str]) -> str:
     return "$" if found[1] == "$" else "another variable"
 
 
-@pytest.mark.parametrize("text", ["5m", "90s", "1.5h", "1500ms", "2 min", "7D", 30, 0.5])
+@pytest.mark.parametrize("text", ["5m", "90s", "1.5h", "1500ms", "2 min", "7D", 30, 0.5, None])
 def test_the_chart_reads_a_duration_as_the_processes_do(text: Any) -> None:
     objects = rendered("--set-json", f"receiverDefaults.settings.limits.drain_time={json.dumps(text)}")
-    assert at(objects, "Deployment/headrace-forward/env/HEADRACE_LIMITS__DRAIN_TIME") == str(text)
-    assert (
-        at(objects, "Deployment/headrace-forward/pod/terminationGracePeriodSeconds")
-        == 5 + math.ceil(read_seconds(text)) + 15
-    )
+    assert at(objects, "Deployment/headrace-forward/env/HEADRACE_LIMITS__DRAIN_TIME") == (text and str(text))
+    drain = math.ceil(read_seconds(text or LimitSettings().drain_time))
+    assert at(objects, "Deployment/headrace-forward/pod/terminationGracePeriodSeconds") == 5 + drain + 15
 
 
 @pytest.mark.parametrize("text", ["512MiB", "536MB", "524288KiB", "0.5 gib", 536870912])

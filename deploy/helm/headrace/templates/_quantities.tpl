@@ -6,10 +6,11 @@
 {{- if and $number (hasKey .units $unit) -}}{{- mulf (float64 $number) (float64 (get .units $unit)) -}}{{- end -}}
 {{- end -}}
 
-{{/* A setting as a number, by the units of settings: (dict "root" $ "kind" "bytes" "text" "256MiB"). */}}
-{{- define "headrace.setting" -}}
-{{- $units := get (.root.Files.Get "files/settings.json" | fromJson) .kind -}}
-{{- include "headrace.number" (dict "text" (ternary (lower (toString .text)) .text (kindIs "string" .text)) "units" (set $units "" 1)) -}}
+{{/* A setting of `limits`, or its default, as a number: (dict "root" $ "settings" {…} "kind" "bytes" "name" "frame_bytes"). */}}
+{{- define "headrace.limit" -}}
+{{- $known := .root.Files.Get "files/settings.json" | fromJson -}}
+{{- $text := get (default dict (get (default dict .settings) "limits")) .name | default (get $known.limits .name) -}}
+{{- include "headrace.number" (dict "text" (ternary (lower (toString $text)) $text (kindIs "string" $text)) "units" (set (get $known .kind) "" 1)) -}}
 {{- end -}}
 
 {{/* An amount of memory or of processors as Kubernetes writes it, as a number. */}}

@@ -75,9 +75,7 @@ spec:
     "env" (include "headrace.receiver.env" .) "container" (include "headrace.receiver.container" .)
     "mounts" $mounts "volumes" $volumes "tmp" "64Mi") | nindent 2 }}
   {{- /* The pause, the drain, and what ends after it: listeners and the producer. */}}
-  {{- $usual := get ($root.Files.Get "files/settings.json" | fromJson) "limits" }}
-  {{- $drain := dig "limits" "drain_time" $usual.drain_time $values.settings }}
-  {{- $drain = include "headrace.setting" (dict "root" $root "kind" "seconds" "text" $drain) | float64 | ceil | int }}
+  {{- $drain := include "headrace.limit" (dict "root" $root "settings" $values.settings "kind" "seconds" "name" "drain_time") | float64 | ceil | int }}
   terminationGracePeriodSeconds: {{ add (int $values.preStopSeconds) $drain 15 }}
 {{- end -}}
 

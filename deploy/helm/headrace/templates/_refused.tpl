@@ -38,10 +38,9 @@ server refuses by itself, and settings that a process refuses (status 78), are l
 
 {{/* The budgets of a receiver must fit into its memory and into one another, as the process asks: (dict "root" $ "where" … "values" …). */}}
 {{- define "headrace.refused.sizes" -}}
-{{- $limits := dig "limits" dict (default dict .values.settings) -}}
 {{- $sizes := dict -}}
-{{- range $name, $usual := pick (get (.root.Files.Get "files/settings.json" | fromJson) "limits") "process_budget" "connection_budget" "frame_bytes" "inflated_bytes" -}}
-{{- $_ := set $sizes $name (include "headrace.setting" (dict "root" $.root "kind" "bytes" "text" (get (default dict $limits) $name | default $usual)) | default "0" | float64) -}}
+{{- range $name := list "process_budget" "connection_budget" "frame_bytes" "inflated_bytes" -}}
+{{- $_ := set $sizes $name (include "headrace.limit" (dict "root" $.root "settings" $.values.settings "kind" "bytes" "name" $name) | default "0" | float64) -}}
 {{- end -}}
 {{- $memory := include "headrace.amount" (dig "limits" "memory" "" (default dict .values.resources)) -}}
 {{- if and $memory (lt (float64 $memory) (addf (mulf 2 $sizes.process_budget) 134217728)) -}}
