@@ -124,6 +124,6 @@ def test_a_java_error_is_its_message() -> None:
 
 def test_a_broker_that_cannot_start_is_noticed_at_once(tmp_path: Path) -> None:
     broker = EmbeddedKafka(tmp_path / "kafka", properties={"num.io.threads": "none"})
-    with pytest.raises(CommandError, match=r"could not be formatted|stopped at its start"):
+    with pytest.raises(CommandError, match="stopped at its start"):
         broker.start()
     assert not broker.running

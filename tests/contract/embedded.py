@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -78,9 +79,16 @@ class EmbeddedKafka(Broker):
         return {**super()._configuration(data), **self._extra_properties}
 
     @override
-    def _format_command(self) -> list[str]:
+    def _format(self) -> None:
+        if not self._scram_users:
+            super()._format()
+            return
         users = [f"SCRAM-SHA-512=[name={name},password={password}]" for name, password in self._scram_users.items()]
-        return [*super()._format_command(), *(word for user in users for word in ("--add-scram", user))]
+        added = (word for user in users for word in ("--add-scram", user))
+        command = self._java(
+            "kafka.tools.StorageTool", "format", "-t", uuid.uuid4().hex[:22], "-c", "server.properties", *added
+        )
+        subprocess.run(command, cwd=self.folder, check=True)
 
     @override
     def _java(self, main: str, *arguments: str) -> list[str]:
