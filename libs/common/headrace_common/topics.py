@@ -98,7 +98,7 @@ async def _ensure(
             configuration = {**plan.configuration, **of_three}
             topic = NewTopic(plan.name, plan.partitions, replicas, topic_configs=configuration)
             response = await client.create_topics([topic])
-            check((code, message) for _, code, message in response.topic_errors)
+            check((code, f"{name}: {message}") for name, code, message in response.topic_errors)
             done[f"{plan.name}: created, {plan.partitions} partitions, {replicas} replicas"] = None
     for plan in planned:
         led = [partition["leader"] >= 0 for partition in await _partitions(client, plan.name)]
