@@ -11,9 +11,10 @@ from headrace_common.publishing.batch import Cycle
 from headrace_common.publishing.in_flight import Growth, InFlightFrame
 from headrace_common.publishing.publisher import QUIET_TIME, REFUSED_TIME, STUCK_TIME
 
-from tests.common.kafkaless import FakeFrame, Heard, Kafka, Stage, Weather, event, reject
+from tests.common.kafkaless import FakeFrame, Heard, Kafka, Stage, event, reject
 from tests.common.slowly import SlowLoop
 from tests.contract.waiting import until
+from tests.simulation.kafka import Weather
 
 LOOP = SlowLoop
 
