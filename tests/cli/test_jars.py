@@ -41,9 +41,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "maven" / "org" / "example"
 
 
-def test_jars_are_fetched_once_and_one_that_is_not_there_is_named(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_jars_are_fetched_once_and_a_missing_one_is_named(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     second = repository / "two" / "1.0" / "two-1.0.jar"
     second.rename(repository / "kept")
     with pytest.raises(CommandError, match=r"^two-1.0.jar could not be fetched: .*No such file"):
@@ -72,16 +70,14 @@ def test_the_committed_list_has_all_sets_without_repetition() -> None:
     assert "://" not in jars.LIST.read_text()
 
 
-def test_maven_central_is_where_pyspark_has_it_and_trusted_as_pip_trusts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maven_central_is_pysparks_and_trusted_as_by_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.fullmatch(r"https://[^/]+/maven2/", jars.maven_central())
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
     monkeypatch.setenv("SSL_CERT_DIR", "/nonexistent")
     assert len(jars._trust().get_ca_certs()) > 50
 
 
-def test_java_is_the_bundled_one_without_the_argument_that_it_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bundled_java_gets_no_argument_unknown_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a folder"))
     (cache() / "java").mkdir()  # of another Java
     module = "--add-modules=jdk.incubator.vector"
@@ -99,7 +95,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_folder_may_have_any_name_and_libraries_come_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_come_from_a_folder_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing in /tmp may be executed, it had no zstd, and stored nothing."""
     monkeypatch.setenv("LC_ALL", "C")  # the user's, which knows ASCII only
     with EmbeddedKafka(tmp_path / "données, \\ d'été=1 💾") as broker:

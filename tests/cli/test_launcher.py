@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(repository: Repository, tm
         assert "Another headrace is setting up" in repository.run("second")[2]
 
 
-def test_a_python_that_is_too_old_reads_the_launcher_and_is_one_sentence(tmp_path: Path) -> None:
+def test_a_python_that_is_too_old_is_one_sentence(tmp_path: Path) -> None:
     ast.parse(LAUNCHER.read_text(), feature_version=(3, 6))
     aged = f"import sys; sys.version_info = (3, 6, 1); import runpy; runpy.run_path({str(LAUNCHER)!r}, run_name='__main__')"
     done = subprocess.run(

@@ -61,7 +61,7 @@ def test_what_up_hands_on_is_what_the_job_takes() -> None:
     assert planning.ACCEPT == of_job.ACCEPT
 
 
-def test_the_command_line_starts_without_its_verbs_and_what_they_need() -> None:
+def test_the_command_line_starts_without_what_its_verbs_need() -> None:
     late = {"aiokafka", "duckdb", "headrace_common.operations.settings", "pydantic_settings", "rich.table", "zmq"}
     said = "import sys, headrace_cli.__main__; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True).stdout.split()
@@ -88,7 +88,7 @@ OF_ANOTHER_SPARK = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUB
 @pytest.mark.parametrize(
     "arguments", [["erase", "--where", "true", "--apply"], ["replay", "--from-time", "2026-05-06"]]
 )
-def test_a_command_has_the_settings_of_the_stack_and_its_spark(
+def test_a_command_has_the_stacks_settings_and_its_spark(
     arguments: list[str], ran: Mock, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (*OF_ANOTHER_SPARK, "PYSPARK_PYTHON"):
@@ -124,7 +124,7 @@ def test_without_a_stack_the_environment_says_where_kafka_is(
     assert environment("erase")["HEADRACE_LAKE__PATH"] == str(state.lake)
 
 
-def test_a_verb_of_a_package_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verb_of_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "find_spec", lambda _: None)
     result = CliRunner().invoke(app, ["live"])
     assert str(result.exception) == "live is of another package, which is not installed: headrace-live."

@@ -129,9 +129,7 @@ class TestRunning:
             assert done.exit_code == 0, (words, done.output, done.exception)
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
-    def test_nothing_is_left_after_the_supervisor_was_killed_and_it_goes_on_where_it_was(
-        self, state: StateFolder, tmp_path: Path
-    ) -> None:
+    def test_nothing_is_left_of_a_killed_supervisor(self, state: StateFolder, tmp_path: Path) -> None:
         """With the page's own protocol, which is installed by then."""
         told = status(state)
         pids = [process.pid for process in below(told["supervisor_pid"])]
@@ -175,7 +173,7 @@ def test_a_port_that_cannot_be_taken_is_named() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held for another process")
-def test_a_free_port_is_for_its_listeners_until_this_process_ends() -> None:
+def test_a_free_port_is_its_listeners_until_this_process_ends() -> None:
     port = free_port()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))  # as the system does for an outgoing connection, and for port 0

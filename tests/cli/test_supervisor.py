@@ -76,7 +76,7 @@ def run(tmp_path: Path) -> Iterator[Start]:
         each.process.wait()
 
 
-def test_status_has_what_runs_and_down_stops_it_and_frees_the_folder(run: Start) -> None:
+def test_status_says_what_runs_and_down_ends_it(run: Start) -> None:
     stack = run("well", "family")
     told = json.loads(stack.headrace("status", "--json").stdout)
     assert (told["ready"], told["supervisor_pid"]) == (True, stack.process.pid)
@@ -131,7 +131,7 @@ def test_asked_twice_it_does_not_wait(run: Start) -> None:
     wait_for(lambda: gone(pids), "their end")  # it does not wait until the kernel has ended those that it killed
 
 
-def test_it_goes_on_and_stops_in_order_though_nothing_takes_what_it_prints(run: Start) -> None:
+def test_it_goes_on_though_nothing_takes_what_it_prints(run: Start) -> None:
     """Its terminal was closed, or `head` has ended: each line failed, and so did the handler of the signal that stops it."""
     reads, writes = os.pipe()
     stack = run("well", shown=writes, ready=False)
@@ -177,9 +177,7 @@ def test_who_takes_the_lock_is_the_supervisor(tmp_path: Path) -> None:
     ("name", "part"),
     [("a[b", r"\["), ("st*r", r"\*"), ("a%20b", "%20"), ("it`s", "`"), ("a\\b", r"\\"), ("a\nb", r"'\\n'")],
 )
-def test_a_name_that_no_reader_of_the_lake_takes_is_refused_before_anything_is_made(
-    tmp_path: Path, name: str, part: str
-) -> None:
+def test_a_name_that_no_reader_takes_is_refused_first(tmp_path: Path, name: str, part: str) -> None:
     with pytest.raises(CommandError, match=f"(?s)No reader could open the lake in .*whose path has no {part}"):
         StateFolder(tmp_path / name).make()
     assert not list(tmp_path.iterdir())
@@ -197,7 +195,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, verb: tup
 
 
 @pytest.mark.parametrize(("name", "own"), [("a b", True), ("a,b", False)])
-def test_sparks_scratch_is_in_the_folder_unless_spark_splits_its_name(tmp_path: Path, name: str, own: bool) -> None:
+def test_sparks_scratch_is_in_a_folder_whose_name_spark_takes(tmp_path: Path, name: str, own: bool) -> None:
     found = lake_environment(StateFolder(tmp_path / name), {}, tmp_path)
     assert ("TMPDIR" in found) is own
     assert found["LC_ALL"] == "C.UTF-8", "Java reads names of files as UTF-8, whatever the locale is"

@@ -104,9 +104,7 @@ def read(item: QuarantinedItem) -> ReplayOutcome:
 
 
 @each_protocol
-def test_what_was_too_large_becomes_the_event_that_it_would_have_been(
-    protocol: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_too_large_becomes_its_event(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = ASKED[protocol]().frame(EVENTS)
     (item,) = rejected(protocol, data)
     large = made(protocol, data, 1 << 20)[1]
@@ -121,7 +119,7 @@ def test_what_was_too_large_becomes_the_event_that_it_would_have_been(
     assert [pair for pair in event.headers if pair[0] not in own] == [pair for pair in headers if pair[0] not in own]
 
 
-def test_the_rest_of_too_many_becomes_the_events_that_they_would_have_been(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_of_too_many_becomes_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = ASKED["forward"]().frame([{"n": number} for number in range(5)])
     for data in (packed, orjson.dumps(["t", [[1, {"n": number}] for number in range(5)], {"chunk": "c"}])):
         whole = [decode(part) for part in made("forward", data) if not isinstance(part, Reject)]
@@ -143,7 +141,7 @@ def test_what_kafka_refused_becomes_the_event_that_it_was(protocol: str) -> None
         assert event.headers == headers
 
 
-def test_what_had_a_random_id_has_the_same_one_in_each_replay() -> None:
+def test_a_random_id_is_the_same_in_each_replay() -> None:
     """The job compares no random ones: a second replay, before the first has landed, would land once more."""
     item = item_of(refusal(Envelope("courier", "/courier/x", "s").event(unique_id(), b"2023-11-14T22:13:20Z", b"1")))
     (one,), (again,) = read(item).events, read(item).events

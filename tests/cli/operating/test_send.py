@@ -108,7 +108,7 @@ def test_tls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_standard_input_is_sent_as_it_comes_until_its_end_or_ctrl_c(interrupted: bool) -> None:
+def test_standard_input_is_sent_as_it_comes(interrupted: bool) -> None:
     stored = Stored("courier")
     with serving(stored) as target:
         command = [sys.executable, "-m", "headrace_cli", "send", "courier", target, "--json"]
@@ -238,7 +238,7 @@ def test_it_says_where_it_breaks_and_by_which_limit(
 REAL = [dialect for dialect in DIALECTS if dialect.name in CLIENTS and not dialect.variant]
 
 
-async def test_a_kafka_that_is_reached_late_is_waited_for_and_a_topic_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_kafka_is_waited_for_a_topic_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network that enforces policies refuses a new pod at first."""
     late = DeliveryError("Kafka at kafka:9092: refused", DeliveryPolicy.RETRY)
     late.__cause__ = KafkaConnectionError("refused")
@@ -273,7 +273,7 @@ async def receivers(topics: KafkaSettings, tmp_path: Path) -> AsyncIterator[dict
 
 
 @pytest.mark.kafka
-async def test_each_event_is_acknowledged_and_found_and_what_nobody_answers_fails_alone(
+async def test_each_event_is_found_and_what_nobody_answers_fails_alone(
     receivers: dict[str, Receiver], topics: KafkaSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     targets = [f"{name}={HOST}:{receiver.port}" for name, receiver in receivers.items()]

@@ -38,7 +38,7 @@ def kept(value: bytes | None, headers: Any, offset: int = 2) -> Any:
     )
 
 
-def test_a_record_has_the_lakes_columns_and_nothing_from_a_client_moves_the_cursor() -> None:
+def test_a_record_has_the_lakes_columns_and_no_controls() -> None:
     row = decoded(kept(b'{"a":1}', [*event_headers(7), ("ce_attributes", b'{"index":3}')]))
     assert row["event_id"] == f"d.{7:032x}"
     assert (row["protocol"], row["stream"], row["source"]) == ("forward", "shop", "/forward/h")
@@ -55,7 +55,7 @@ def test_a_record_has_the_lakes_columns_and_nothing_from_a_client_moves_the_curs
         assert ("characters)" in shown) is (size > LINE)
 
 
-def test_a_record_that_the_landing_job_quarantines_is_shown_all_the_same() -> None:
+def test_a_record_that_the_job_quarantines_is_shown_too() -> None:
     for record, _, _ in FAULTY.values():
         row = decoded(kept(record.value, record.headers))
         assert pretty(row).plain
