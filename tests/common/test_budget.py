@@ -101,7 +101,7 @@ async def test_each_of_a_crowd_is_read_in_its_turn(has_stored: bool) -> None:
 
 
 @pytest.mark.parametrize("has_stored", [False, True])
-async def test_a_crowd_is_stopped_at_once_and_never_beyond_its_share(has_stored: bool) -> None:
+async def test_a_crowd_is_stopped_at_once_at_its_share(has_stored: bool) -> None:
     """Nor does one of beginnings shut out who is known."""
     budget = Budget(SIZE, SIZE // 4)
     readers, (other,) = crowd(budget, 2000, has_stored=has_stored), crowd(budget, 1, has_stored=True)

@@ -252,7 +252,7 @@ async def test_each_acknowledgement_has_a_turn_of_the_loop() -> None:
     assert acks(transport) == ["a", "b", "c"]
 
 
-async def test_on_a_connection_that_is_closed_what_still_comes_is_read_once_a_rest() -> None:
+async def test_a_closed_connections_rest_is_read_once_a_rest() -> None:
     made, connection, transport = await one()
     connection.data_received(b"\x01")
     await made.rest()
@@ -300,7 +300,7 @@ async def test_a_connection_looks_on_when_it_is_its_turn() -> None:
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("how", ["abort", "close"])
-async def test_what_has_arrived_is_looked_at_though_its_connection_is_gone(how: str) -> None:
+async def test_what_has_arrived_is_read_though_its_connection_is_gone(how: str) -> None:
     """Nobody would send it again: it asks for no acknowledgement."""
     made, connection, transport = await one()
     connection.data_received(TINY * 1000)

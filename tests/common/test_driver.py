@@ -101,7 +101,7 @@ async def test_answers_that_come_at_once_are_not_nested() -> None:
     assert not driver.is_broken
 
 
-async def test_a_question_may_follow_a_frame_and_nothing_ends_between_them() -> None:
+async def test_nothing_ends_between_a_frame_and_a_question_behind_it() -> None:
     session, outstanding, made = Scripted(1), [], Bench(backend := Remembers())
     driver, transport = await made.connect(session)
     backend.ask = lambda question, caller: outstanding.append(driver.outstanding)  # type: ignore[method-assign]

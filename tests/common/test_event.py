@@ -157,6 +157,6 @@ def test_no_time_outside_the_years_1_to_9999(seconds: int) -> None:
         rfc3339(seconds)
 
 
-def test_each_header_has_a_rule_in_the_order_of_the_contract() -> None:
+def test_each_header_has_a_rule_in_the_contracts_order() -> None:
     assert tuple(EVENT_RULES) == HEADERS
     assert tuple(QUARANTINE_RULES) == QUARANTINE_HEADERS

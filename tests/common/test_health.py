@@ -34,7 +34,7 @@ async def ask(server: OpsServer, request: bytes) -> bytes:
     return answer
 
 
-async def test_half_open_requests_in_any_number_leave_room_for_a_probe(server: OpsServer) -> None:
+async def test_half_open_requests_always_leave_room_for_a_probe(server: OpsServer) -> None:
     crowd = []
     for _ in range(4 * MOST_OPEN):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

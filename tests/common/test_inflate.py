@@ -44,7 +44,7 @@ FRAMES = zstd.compress(b"some text, some text"), zstd.compress(b"more"), b"\x52\
 SUMMED = FRAMES[0] + zstd.compress(b"more", options={zstd.CompressionParameter.checksum_flag: 1})
 
 
-def test_members_and_frames_are_one_stream_that_may_not_be_cut() -> None:
+def test_members_and_frames_are_one_stream_without_a_cut() -> None:
     members = [gzip.compress(random.Random(seed).randbytes(300) * 3, mtime=0) for seed in range(3)]
     assert len(b"".join(inflate_gzip(b"".join(members), WIDE))) == 3 * 900
     frames = FRAMES[2] + FRAMES[0] + FRAMES[2] + FRAMES[1] + FRAMES[2]
@@ -88,7 +88,7 @@ X, A, BEHIND = zlib.compress(b"x"), gzip.compress(b"a", mtime=0), gzip.compress(
         *((inflate_zlib, data) for data in (b"", b"no", X[:-1], X + b"y", X * 2)),
     ],
 )
-def test_what_is_no_stream_or_more_than_streams_is_no_limits_fault(inflate: Inflate, data: bytes) -> None:
+def test_what_is_no_stream_is_no_limits_fault(inflate: Inflate, data: bytes) -> None:
     assert fault(data, WIDE, inflate) is None
 
 

@@ -82,7 +82,7 @@ def test_files(authority: Authority, tmp_path: Path, read: Callable[[KafkaSettin
         read(with_tls(tmp_path / certificate, tmp_path / key))
 
 
-def test_the_landing_job_gets_a_key_that_any_java_can_read(authority: Authority) -> None:
+def test_the_landing_job_gets_a_key_for_any_java(authority: Authority) -> None:
     """No Java reads OpenSSL's older form."""
     certificate, key = authority.issue("client", "client")
     plain = client_options(with_tls(certificate, key))["ssl.keystore.key"]

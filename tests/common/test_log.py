@@ -48,7 +48,7 @@ def test_what_repeats_is_said_once_in_a_while() -> None:
     assert [told(logging.WARNING, "a") for _ in range(2)] == [100 - BURST, 0]
 
 
-def test_lines_are_limited_by_kind_name_the_service_and_cannot_steer_a_terminal() -> None:
+def test_lines_are_limited_and_cannot_steer_a_terminal() -> None:
     script = SCRIPT + (
         "import logging; logging.getLogger('aiokafka').error('lost')\n"
         "for number in range(1000): log.warning('said', number=number, peer='a\\x1b]0;b\\x07\\x9b2J')"
@@ -60,7 +60,7 @@ def test_lines_are_limited_by_kind_name_the_service_and_cannot_steer_a_terminal(
     assert all(line.isprintable() and line.isascii() for line in lines)
 
 
-def test_who_does_not_read_the_log_stops_nothing_but_the_log() -> None:
+def test_a_log_that_nobody_reads_stops_nothing_else() -> None:
     """A terminal that was stopped, or a collector that hangs: the event loop waited for it, with all clients."""
     script = SCRIPT + (
         "for number in range(1000): log.info('said', number=number, stack='x' * 10_000)\n"

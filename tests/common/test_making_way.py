@@ -181,7 +181,7 @@ async def test_who_waits_for_kafka_makes_no_way() -> None:
         assert not any(client[0].at_eof() for client in owed[1:])
 
 
-def test_the_longest_idle_that_is_owed_nothing_leaves_first_and_only_once() -> None:
+def test_the_longest_idle_that_is_owed_nothing_leaves_first() -> None:
     found, made = Places(5), [Place(lambda: None, name) for name in ("first", "second", "third", "fourth", "fifth")]
     for each in made:
         found.take(each)

@@ -77,7 +77,7 @@ class Bench(MessageSocket):
 
 
 @pytest.mark.parametrize(("cost", "together", "behind"), [(0.0, 1, False), (0.0, 20, False), (0.001, 1, True)])
-async def test_what_was_read_is_not_lost_when_it_is_told_to_stop(cost: float, together: int, behind: bool) -> None:
+async def test_a_stop_loses_nothing_that_was_read(cost: float, together: int, behind: bool) -> None:
     """Who pushes messages does not send them again."""
     made, texts = Bench(Echo(cost)), [b"%d" % number for number in range(20)]
     for start in range(0, 20, together):
@@ -123,7 +123,7 @@ async def test_one_turn_of_the_loop_parses_for_a_bounded_time() -> None:
     assert made.session.seen == [b"%d" % number for number in range(count)]
 
 
-async def test_a_socket_is_not_read_while_much_waits_that_kafka_is_storing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_is_not_read_while_much_waits_for_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read is first come, first served, and a socket takes its clients in turn. Where Kafka stores nothing they would
     drop what is not read.
     """

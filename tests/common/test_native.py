@@ -77,7 +77,7 @@ def test_a_batch_has_the_same_bytes(runs: list[tuple[list[Any], int]], limit: in
 
 
 @needs_native
-def test_a_batch_of_many_and_of_large_events_has_the_same_bytes() -> None:
+def test_batches_of_many_or_large_events_are_the_same() -> None:
     for runs in ([([b"n"] * 8200, 1)] * 3, [([b"x" * 300_000] * 9, 1)] * 2):
         assert built("native", runs, 4 << 20) == built("python", runs, 4 << 20)
 

@@ -28,7 +28,7 @@ def test_every_service_of_the_repository_is_a_protocol() -> None:
     assert packages == {f"headrace_{folder}" for folder in folders}
 
 
-def test_a_protocol_names_its_own_section_only_what_is_there_and_ports_of_its_own() -> None:
+def test_a_protocol_names_its_section_and_its_own_ports() -> None:
     ports = []
     for protocol in installed():
         assert protocol.settings.model_fields.keys() - ServiceSettings.model_fields.keys() <= {protocol.name}
@@ -75,7 +75,7 @@ RESERVED = ("net-dot", "Upper", "x/y", "1st", "a_b", "é", "lake", "kafka", "liv
         *((name, "strange.named:PROTOCOL", "") for name in ("relp", "a1")),
     ],
 )
-def test_an_entry_point_names_a_protocol_whose_name_is_one_word_everywhere(
+def test_an_entry_point_names_a_protocol_in_one_word(
     named: dict[str, EntryPoint], name: str, value: str, problem: str, strange: Path
 ) -> None:
     """In variables, types and URLs."""

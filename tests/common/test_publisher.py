@@ -98,7 +98,7 @@ async def test_what_is_stored_in_quarantine_is_stored(stage: Stage) -> None:
     await asyncio.gather(*map(client, range(4)))
 
 
-def test_who_must_wait_to_grow_holds_nothing_and_nobody_passes_it() -> None:
+def test_nobody_passes_who_waits_to_grow_and_holds_nothing() -> None:
     """What fits goes on beside it, and does not take its room. It waited for ever behind frames that fitted. Frames of at most 60
     bytes, and room for 80.
     """

@@ -308,7 +308,7 @@ SAID: Final = {*errors.kafka_errors.values()} - {errors.NoError, errors.Duplicat
 
 
 @pytest.mark.parametrize("error", sorted(kind.__name__ for kind in SAID))
-def test_whatever_is_said_of_a_batch_that_is_stored_nothing_is_doubled_unseen(error: str) -> None:
+def test_no_stored_batch_is_doubled_unseen_whatever_is_said(error: str) -> None:
     slowly(lambda loop: play(loop, Say("timed out"), Say(error, 2), Send("eeee"), Wait(1), Send("e")))
 
 
@@ -329,7 +329,7 @@ def test_what_is_refused_for_good_is_given_up(answer: str, topic: str, expected:
 
 
 @pytest.mark.parametrize("say", [Take(TAKES), Say("UnknownError", 1000)], ids=["topic", "broker"])
-def test_a_topic_or_broker_that_takes_nothing_is_not_taken_for_bad_records(say: Step) -> None:
+def test_who_takes_nothing_is_not_taken_for_bad_records(say: Step) -> None:
     parts = "p" * 4 * REFUSALS_PER_BATCH if isinstance(say, Take) else "eee"
     kafka, (frame,) = slowly(lambda loop: play(loop, say, Send(parts), Wait(9)))
     assert frame.fate == "abandoned"
@@ -355,7 +355,7 @@ async def test_many_at_once_are_told_in_several_turns(answer: str) -> None:
 # What a frame holds
 
 
-async def test_a_large_frame_that_waits_for_kafka_holds_nothing_that_its_parts_were_made_of() -> None:
+async def test_a_large_frame_that_waits_holds_no_sources() -> None:
     async with Stage(Kafka()) as stage:
         stage.kafka.open.clear()
         frame = FakeFrame([event(0), event(1)])

@@ -31,7 +31,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_the_environment_sets_in_any_case_and_every_problem_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_have_any_case_and_every_problem_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     given = environment("limits", frame_time=7.5) | {"headrace_limits__connections": "9"}
     for name, value in (given | {"HEADRACE_FORWARD__HEARTBEAT": "false"}).items():
         monkeypatch.setenv(name, value)
@@ -45,9 +45,7 @@ def test_the_environment_sets_in_any_case_and_every_problem_has_a_line(monkeypat
     assert {line.partition(": ")[0] for line in str(caught.value).splitlines()} == {f"HEADRACE_{n}" for n in wrong}
 
 
-def test_a_secret_comes_from_a_file_or_a_variable_and_is_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_of_file_or_variable_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret, name = tmp_path / "secret", "HEADRACE_KAFKA__SASL_PASSWORD"
     monkeypatch.setenv("HEADRACE_KAFKA__SECURITY_PROTOCOL", "SASL_PLAINTEXT")
     monkeypatch.setenv("HEADRACE_KAFKA__SASL_USERNAME", "u")
@@ -144,7 +142,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize(("name", "value", "said"), [*REFUSED, *((*given, "") for given in TAKEN)])
-def test_a_variable_is_taken_or_refused_in_one_sentence_that_names_it(
+def test_a_variable_is_taken_or_named_in_a_refusal(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
 ) -> None:
     monkeypatch.setenv(f"HEADRACE_{name}", value)

@@ -95,9 +95,7 @@ LEFT: list[tuple[str, bytes, dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(("protocol", "sent", "limits"), LEFT, ids=lambda value: value if type(value) is str else "")
-async def test_who_has_broken_the_protocol_or_has_gone_is_freed_at_once(
-    protocol: str, sent: bytes, limits: dict[str, int]
-) -> None:
+async def test_who_breaks_the_protocol_or_goes_is_freed(protocol: str, sent: bytes, limits: dict[str, int]) -> None:
     session: ByteSession | None = MAKE[protocol](**limits)
     bench = Bench()
     gc.disable()

@@ -34,7 +34,7 @@ ORGANIZATION, DNS = ("organizationName", "O"), (("IP Address", "10.0.0.1"), ("DN
         (certificate(names=(("URI", "spiffe://x"),)), None),
     ],
 )
-def test_a_client_is_its_common_name_else_a_dns_name_else_its_subject(shown: Any, name: str | None) -> None:
+def test_a_client_is_its_common_name_dns_name_or_subject(shown: Any, name: str | None) -> None:
     assert identity(shown) == name
 
 

@@ -49,7 +49,7 @@ def make(
     return SharedToken(settings.oauth_endpoint, partial(module._ask, settings), within, clock)
 
 
-async def test_one_request_for_all_until_it_soon_ends_or_a_broker_refuses_it(endpoint: TokenEndpoint) -> None:
+async def test_one_token_serves_all_until_its_end_or_refusal(endpoint: TokenEndpoint) -> None:
     now = 1000.0
     shared = make(by_token(endpoint.url, oauth_scope="kafka"), lambda: now)
     assert len(set(await asyncio.gather(*(shared.token() for _ in range(20))))) == 1
