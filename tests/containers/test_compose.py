@@ -131,7 +131,7 @@ def project() -> Iterator[Project]:
 
 
 @pytest.mark.requires("docker", "compose")
-def test_events_of_every_protocol_come_out_of_the_lake_and_down_leaves_nothing(project: Project) -> None:
+def test_each_protocol_lands_and_down_leaves_nothing(project: Project) -> None:
     count = sized(500, 500, 20_000)
     for name in CLIENTS:
         target = Target(name, HOST, int(project.ports[f"{name.upper()}_PORT"]))

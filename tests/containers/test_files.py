@@ -46,7 +46,7 @@ def seconds(duration: str) -> int:
 
 
 @pytest.mark.parametrize("name", RECEIVERS)
-def test_a_receiver_listens_on_its_protocols_port_may_drain_and_has_memory_for_its_budget(name: str) -> None:
+def test_a_receiver_has_its_port_drain_and_memory(name: str) -> None:
     service = SERVICES[name]
     port, (package, *_) = RECEIVERS[name].listeners[0].port, RECEIVERS[name].build.__module__.split(".")
     assert f"${{BIND:?}}:${{{name.upper()}_PORT:?}}:{port}" in service["ports"]
@@ -58,7 +58,7 @@ def test_a_receiver_listens_on_its_protocols_port_may_drain_and_has_memory_for_i
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_no_container_fills_the_disk_takes_all_memory_or_gains_rights(name: str) -> None:
+def test_no_container_takes_all_disk_or_memory_or_gains_rights(name: str) -> None:
     service = SERVICES[name]
     assert service["logging"]["options"].keys() == {"max-size", "max-file"}
     assert service["mem_limit"]

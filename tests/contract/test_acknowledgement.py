@@ -124,7 +124,7 @@ async def test_equal_events_have_ids_of_their_own(dialect: Dialect, receiver: Re
 
 
 @pytest.mark.stored_again
-async def test_a_frame_of_the_same_name_and_other_content_has_other_ids(dialect: Dialect, receiver: Receiver) -> None:
+async def test_other_content_under_the_same_name_has_other_ids(dialect: Dialect, receiver: Receiver) -> None:
     """A client may use a name twice, and another may guess it."""
     frame, other = values(1), values(1)
     conversation = dialect.conversation()

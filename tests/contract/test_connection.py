@@ -46,7 +46,7 @@ async def test_a_protocol_error_closes_only_its_own_connection(dialect: Dialect,
 @pytest.mark.parametrize(
     ("frames", "half"), [(0, False), (20, False), (1, True)], ids=["nothing", "whole frames", "half a frame"]
 )
-async def test_a_client_that_has_finished_sending_hears_its_acknowledgements_and_the_end(
+async def test_who_has_finished_sending_hears_acknowledgements_and_the_end(
     dialect: Dialect, receiver: Receiver, frames: int, half: bool
 ) -> None:
     """Of half a frame nothing. Probes, and fluentd's heartbeats, connect and close: that is nothing special."""

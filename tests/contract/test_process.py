@@ -76,7 +76,7 @@ async def told_to_stop(
         yield number
 
 
-async def test_sigterm_acknowledges_what_is_pending_and_ends_who_is_idle_or_halfway(
+async def test_sigterm_acknowledges_what_is_pending_and_ends_the_others(
     dialect: Dialect, start: Receivers, kafka: EmbeddedKafka
 ) -> None:
     receiver, pending = await start(), values(20)
@@ -136,7 +136,7 @@ async def _refused(receiver: Receiver) -> bool:
 
 
 @pytest.mark.connection
-async def test_what_cannot_be_stored_in_time_is_not_acknowledged_at_the_end(
+async def test_the_end_acknowledges_nothing_that_is_not_stored(
     dialect: Dialect, start: Receivers, kafka: EmbeddedKafka
 ) -> None:
     receiver = await start(limits={"drain_time": 1})

@@ -54,7 +54,7 @@ def test_a_stream_that_needs_a_dictionary_is_refused() -> None:
 # Sizes
 
 
-def test_an_unknown_message_of_the_largest_size_and_one_byte_more() -> None:
+def test_an_unknown_message_of_the_largest_size_and_more() -> None:
     assert every_way(HEADER.pack(b"NEWS", 3000) + bytes(3000), frame_bytes=3000, event_bytes=2000).error is None
     outcome = every_way(HEADER.pack(b"NEWS", 3001) + bytes(3001), frame_bytes=3000, event_bytes=2000)
     assert outcome.error is not None

@@ -61,7 +61,7 @@ def test_what_is_ignored_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts == [1, 2]
 
 
-def test_our_version_is_32_bytes_and_says_that_evnt_is_spoken() -> None:
+def test_our_version_of_32_bytes_says_evnt() -> None:
     driven = session()
     feed(driven, HELO)
     reply = driven.outgoing()
@@ -101,7 +101,7 @@ def test_what_ends_the_conversation(message: bytes, problem: str) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_a_payload_is_acknowledged_once_though_its_end_is_known_later(count: int) -> None:
+def test_a_payload_whose_end_comes_later_is_acknowledged_once(count: int) -> None:
     """All its events may be stored before the publisher knows that there are no more."""
     driven, replies, said = session(), CourierReplies(), list[Any]()
     feed(driven, jdat(NONCE, numbered(count)))
@@ -112,7 +112,7 @@ def test_a_payload_is_acknowledged_once_though_its_end_is_known_later(count: int
     assert said == [Acknowledged(NONCE, number) for number in sorted({count // 2, count})]
 
 
-def test_an_end_that_is_known_later_is_no_sign_of_life() -> None:
+def test_an_end_that_comes_later_is_no_life_sign() -> None:
     """No ACKN leaves for it, so the next payload's is due as if nothing had come."""
     driven, replies = session(), CourierReplies()
     driven.tick(0.0)

@@ -82,7 +82,7 @@ OVER_TLS = [
 
 
 @pytest.mark.parametrize(("program", "order", "forward", "source", "kind"), OVER_TLS)
-async def test_all_that_a_client_sends_over_tls_is_there_once_in_its_order(
+async def test_all_that_a_client_sends_is_there_in_order(
     start: Receivers, store: KafkaSettings, tmp_path: Path, command: Callable[[str], list[object]],
     program: str, order: dict[str, Any], forward: dict[str, Any], source: str, kind: str,
 ) -> None:  # fmt: skip

@@ -277,7 +277,7 @@ CHUNKS = [
 ]  # fmt: skip
 
 
-def test_a_chunk_comes_back_byte_for_byte_in_its_own_type() -> None:
+def test_a_chunk_comes_back_unchanged_in_its_own_type() -> None:
     for chunk in CHUNKS:
         assert every_way(of(option=b"\x81\xa5chunk" + chunk)).replies == [b"\x81\xa3ack" + chunk]
 
@@ -287,7 +287,7 @@ def test_a_chunk_comes_back_byte_for_byte_in_its_own_type() -> None:
     [(event_time(0xFFFF_FFFF, 0), event_time(0xFFFF_FFFE, 0)), (-1, -2), (2**64 - 1, 2**64 - 2)],
     ids=["EventTime", "integer", "unsigned"],
 )
-def test_marks_of_a_group_are_events_of_no_time_of_their_own(start: Any, end: Any) -> None:
+def test_marks_of_a_group_have_no_time_themselves(start: Any, end: Any) -> None:
     """Fluent Bit has groups from OTLP (flb_log_event.h). The resource is in their marks alone."""
     resource, schema = {"resource": {"attributes": {"service.name": "shop"}}, "scope": {}}, {"schema": "otlp"}
     for bare in (False, True):

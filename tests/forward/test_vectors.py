@@ -136,7 +136,7 @@ def test_what_a_client_sends_again_has_the_same_ids(name: str) -> None:
     assert all(event_id.startswith("d.") for event_id, _ in before)
 
 
-def test_the_receive_time_stands_nowhere_in_an_event_that_has_a_time() -> None:
+def test_an_event_with_a_time_has_no_receive_time() -> None:
     """So that a record which is sent again differs in nothing but Kafka's own timestamp."""
     data = (VECTORS / "flb-ack.1.bin").read_bytes()
     first, second = (drive(one_by_one(data), now_ms=NOW_MS + late) for late in (0, 86_400_000))

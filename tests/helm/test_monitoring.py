@@ -78,7 +78,7 @@ THERE = dict.fromkeys(JOBS, "5x1000")
     ],
     ids=("all there", "two gone", "one never there"),
 )
-def test_what_should_run_is_missed_for_as_long_as_it_does_not(
+def test_what_should_run_is_missed_while_it_does_not(
     tmp_path: Path, connections: dict[str, str], landed: str, receivers: list[str], lake: list[str]
 ) -> None:
     """One without a replica is not missed."""

@@ -230,7 +230,7 @@ def test_the_development_brokers_topics_fill_no_disk() -> None:
     assert (12 + 3) * (retention + 2 * segment) < read_bytes(f"{claim}B")
 
 
-def test_the_live_page_finds_every_part_and_is_for_named_hosts() -> None:
+def test_the_live_page_finds_all_and_serves_named_hosts() -> None:
     objects = scenario("live")
     arguments = at(objects, "Deployment/headrace-live/container/args")
     parts = {component(each) for each, _ in workloads(objects)} - {"kafka", "topics", "test", "live", "lake"}
@@ -246,7 +246,7 @@ OF_CONTAINERS: Final = {"extraEnv": "env", "extraEnvFrom": "envFrom", "extraVolu
 OF_METADATA: Final = {"podAnnotations": "annotations", "podLabels": "labels"}
 
 
-def test_everything_that_a_pod_may_be_given_is_in_every_pod() -> None:
+def test_all_that_a_pod_may_have_every_pod_has() -> None:
     """Of receivers, broker, landing job, live page, topics job and test; a part's own value wins."""
     values = yaml.safe_load((CI / "pods-values.yaml").read_text())
     found = set()

@@ -80,7 +80,7 @@ def test_every_variable_is_a_setting_and_the_process_takes_them(name: str, monke
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_file_of_a_secret_is_mounted_where_the_variable_says(name: str) -> None:
+def test_a_secrets_file_is_mounted_where_the_variable_says(name: str) -> None:
     for each, pod in workloads(scenario(name)):
         container = pod["spec"]["containers"][0]
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
@@ -127,7 +127,7 @@ ALLOW = yaml.safe_dump({"receivers": {"logjam": {"settings": {"logjam": {"allow"
         ("logjam", ALLOW, {"LOGJAM__ALLOW": TEXT}),
     ],
 )
-def test_a_part_is_told_its_own_settings_and_those_of_all(part: str, values: str, said: dict[str, str | None]) -> None:
+def test_a_part_has_its_own_settings_and_the_common(part: str, values: str, said: dict[str, str | None]) -> None:
     given = ",".join(f"{name}={json.dumps(value)}" for name, value in yaml.safe_load(values).items())
     told = at(rendered("--set-json", given), f"Deployment/headrace-{part}/env")
     found = {name: told.get(f"{PREFIX}{name}") for name in said}
