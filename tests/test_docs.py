@@ -120,7 +120,7 @@ def cases() -> list[dict[str, Any]]:
     return yaml.safe_load((ROOT / "tests" / "alerts.yml").read_text())
 
 
-def test_each_alert_has_a_name_of_its_own_a_runbook_and_a_case() -> None:
+def test_each_alert_has_its_name_runbook_and_case() -> None:
     names = [rule["alert"] for rule in rules()]
     assert len(set(names)) == len(names) > 15
     assert re.findall(r"^### (Headrace\w+)$", (ROOT / "docs" / "runbooks.md").read_text(), re.MULTILINE) == names
@@ -165,7 +165,7 @@ QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 
 
 @pytest.mark.requires("promtool")
-def test_prometheus_takes_all_queries_and_each_alert_fires_and_is_silent_when_it_should(tmp_path: Path) -> None:
+def test_prometheus_takes_all_queries_and_each_alert_fires(tmp_path: Path) -> None:
     document = yaml.safe_load(ALERTS.read_text())
     (tmp_path / "whole.yml").write_text(yaml.safe_dump(document))
     for group in document["groups"]:
@@ -183,7 +183,7 @@ def test_prometheus_takes_all_queries_and_each_alert_fires_and_is_silent_when_it
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_dashboard_is_about_metrics_that_exist_and_shows_one_release_at_a_time() -> None:
+def test_the_dashboard_is_about_existing_metrics_of_a_release() -> None:
     assert len(QUERIES) > 30
     for panel in PANELS:
         assert panel["title"]

@@ -109,7 +109,7 @@ def below(*names: str) -> list[str]:
     return found
 
 
-def test_wire_session_and_what_they_are_built_from_know_no_sockets_clocks_or_kafka() -> None:
+def test_wire_and_session_know_no_sockets_clocks_or_kafka() -> None:
     common = ("session", "record", "connection.deadlines", "listening.proxy")
     layers = ("wire", "session", "events", "client", "again")
     pure = [f"headrace_common.{name}" for name in common] + ["headrace_segment.store", "headrace_segment.appending"]
@@ -139,7 +139,7 @@ def names_of(requirements: Iterable[str]) -> set[str]:
     return {canonicalize_name(each.name) for each in found if not each.marker or each.marker.evaluate({"extra": ""})}
 
 
-def test_what_is_pinned_for_a_part_is_all_that_it_needs() -> None:
+def test_all_that_a_part_needs_is_pinned_and_no_more() -> None:
     """An image installs the pins of its part and asks nobody what these require."""
     declared = pins.parts()
     for part in declared:

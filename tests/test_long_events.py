@@ -91,7 +91,7 @@ def test_an_event_takes_at_most_five_times_its_bytes(name: str) -> None:
     assert size < memory <= MOST * size + PIECES
 
 
-def test_an_event_of_a_segment_takes_at_most_five_times_its_bytes() -> None:
+def test_a_segments_event_takes_at_most_five_times_its_bytes() -> None:
     """The run that it came in counts."""
     size = 1 << 18
     data = HEADER.pack(int(Kind.EVENT), size) + bytes(size)

@@ -70,7 +70,7 @@ class TestFigures:
         figures = last(look(0, observed(0, 0, 0, 0)), look(3, observed(3, 5, 5, 10)))
         assert (figures.receivers[0].p50, figures.p99) == (0.1, 1.0), "beyond the last bound it is the last bound"
 
-    def test_partitions_have_rates_and_their_own_lag_and_part_of_a_lag_is_none(self) -> None:
+    def test_partitions_have_rates_and_lags_of_their_own(self) -> None:
         figures = last(
             look(0, receiver(0), lake(0), kafka=kafka(100, landed=90)),
             look(4, receiver(4), lake(4), kafka=kafka(500, landed=200)),
@@ -90,7 +90,7 @@ class TestFigures:
         assert len(model._reasons) <= SPAN + 1
         assert sum(model._reasons[0][1].values()) == 1
 
-    def test_a_point_has_a_value_for_each_field_and_is_finite(self) -> None:
+    def test_a_point_has_a_finite_value_for_each_field(self) -> None:
         figures = (model := Model()).add(look(0, receiver(0), lake(0)))
         (point,) = model.history
         assert point["time"] == UNIX
@@ -116,7 +116,7 @@ class TestOutage:
             figures = last(look(0, receiver(0, 5)), look(1, receiver(1, stored, **waits)))
             assert (figures.outage is not None) is ("1 frame waits" in verdict(figures)[0].text) is (stored == 5)
 
-    def test_it_is_seen_at_once_and_when_kafka_is_back_it_says_so_and_then_no_more(self) -> None:
+    def test_kafkas_absence_and_return_are_seen_once(self) -> None:
         model = Model()
         told = verdict(model.add(look(0, receiver(0, 5), kafka=kafka(problem="away"))))[0]
         assert told.text == "Kafka does not answer, for 0 s now. No client waits for an acknowledgement yet."

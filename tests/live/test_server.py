@@ -54,7 +54,7 @@ async def page(service: LiveService) -> AsyncIterator[Client]:
 PATHS = ("/", "/page.css", "/page.js", "/icon.svg", "/state.json", "/livez")
 
 
-async def test_every_answer_allows_nothing_from_elsewhere_and_it_is_read_only(page: Client) -> None:
+async def test_it_is_read_only_and_allows_nothing_from_elsewhere(page: Client) -> None:
     for path in (*PATHS, "/none"):
         answer = await page.get(path)
         assert answer.status == (404 if path == "/none" else 200)
@@ -121,7 +121,7 @@ def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
     assert logger.isEnabledFor(logging.WARNING), "the page says why Kafka does not answer as these warnings explain it"
 
 
-def test_tables_that_are_not_there_are_a_problem_and_no_error(tmp_path: Path) -> None:
+def test_missing_tables_are_a_problem_and_no_error(tmp_path: Path) -> None:
     assert "There are no tables" in tables.look(tmp_path).problem
     make(tmp_path)
     assert tables.look(tmp_path).rows == {"events": 0, "quarantine": 0}, "they have just been made"

@@ -146,7 +146,7 @@ FLOOD = sized(9_000, 30_000, 30_000)
 """Messages of 2,000 bytes. Kernels keep 10 MB of them on their way."""
 
 
-async def test_while_kafka_stands_still_the_device_drops_and_the_numbers_say_how_much(
+async def test_numbers_say_what_devices_dropped_while_kafka_stood(
     topics: KafkaSettings, folders: Iterator[Path], kafka: EmbeddedKafka, context: zmq.asyncio.Context
 ) -> None:
     """Neither the budget nor KAFKA__ACK_DEADLINE loses anything that is not said, nor do short starts of the device."""

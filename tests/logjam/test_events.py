@@ -58,7 +58,7 @@ def test_whom_a_refusal_names(parts: list[bytes], name: bytes) -> None:
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_whatever_comes_is_stored_in_whatever_order_nothing_is_left_of_it(answers: bool) -> None:
+def test_messages_are_stored_in_any_order_and_leave_nothing(answers: bool) -> None:
     """The fuzzer's messages; some frames are stored in two steps, some never."""
     for number in range(sized(100, 1000, 10_000)):
         _, messages, chance = made("logjam", f"order-{number}")
@@ -86,7 +86,7 @@ ACCEPTED = (ROUTE, APP_ENV, b"202 Accepted")
 ELSEWHERE = b"cafe-production"
 
 
-def test_frames_are_by_application_and_those_that_ask_and_those_that_do_not_keep_their_order() -> None:
+def test_frames_are_by_application_and_keep_their_order() -> None:
     found = driven()
     asks, elsewhere = (asking(event({"n": 0})), asking(event({"n": 3}))), event({}, app_env=ELSEWHERE)
     frames = found.send(asks[0], event({"n": 1}), asking(elsewhere), event({"n": 2}), asks[1], asking([b"broken"]))

@@ -25,7 +25,7 @@ BUDGET = "LIMITS__PROCESS_BUDGET"
 PUSH = zmtp(COMMAND, b"\5READY\x0bSocket-Type\0\0\0\4PUSH")
 
 
-def test_what_was_delivered_and_what_the_kernel_has_is_not_held() -> None:
+def test_what_is_delivered_or_in_the_kernel_is_not_held() -> None:
     with socket.create_server((HOST, 0)) as server, socket.create_connection(server.getsockname()) as client:
         accepted, _ = server.accept()
         peer = Peer(accepted.fileno())
@@ -99,7 +99,7 @@ SMALL: dict[str, object] = {
 
 
 @pytest.mark.kafka
-async def test_who_sends_without_end_is_ended_and_so_is_half_of_a_crowd_that_holds_too_much(
+async def test_endless_senders_and_half_of_a_crowd_are_ended(
     topics: KafkaSettings, tmp_path: Path, context: zmq.asyncio.Context
 ) -> None:
     with Logjam(topics, tmp_path, limits=SMALL) as receiver:
@@ -132,9 +132,7 @@ async def test_who_sends_without_end_is_ended_and_so_is_half_of_a_crowd_that_hol
 
 
 @pytest.mark.kafka
-async def test_a_client_too_many_or_without_our_mechanism_is_refused_and_who_is_slow_or_just_leaves_is_nothing(
-    topics: KafkaSettings, tmp_path: Path
-) -> None:
+async def test_only_a_client_too_many_or_without_mechanism_is_refused(topics: KafkaSettings, tmp_path: Path) -> None:
     with Logjam(topics, tmp_path, limits={"connections": 2, "handshake_time": 0.5}) as receiver:
         await receiver.start()
         visitor = await Client.come(receiver.port, GREETING)

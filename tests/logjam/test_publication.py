@@ -22,7 +22,7 @@ from tests.logjam.test_service import ACCEPTED, REFUSED, Logjam, connected, hear
 DEVICE = 77
 
 
-def test_what_is_stored_is_published_once_with_numbers_of_its_own_and_what_is_refused_is_not() -> None:
+def test_only_what_is_stored_is_published_once_numbered() -> None:
     publication, said = Publication(DEVICE, b"tcp://here:9606"), []
     found = driven(publish=lambda frames, now_ms: said.append(publication.message(frames, now_ms)))
     good = [event({"n": n}, n, device=5, sequence=99, created_ms=1000 * n) for n in range(3)]
@@ -38,7 +38,7 @@ def test_what_is_stored_is_published_once_with_numbers_of_its_own_and_what_is_re
     assert [answer[2] for answer in found.hear()] == [b"202 Accepted"] * 2 + [b"400 Bad Request", b"202 Accepted"]
 
 
-def test_of_a_frame_that_a_mistake_of_ours_spoiled_what_is_no_message_is_not_published() -> None:
+def test_of_a_spoiled_frame_only_messages_are_published() -> None:
     """It is in quarantine as a whole, and its parts were not all made. Others must be served on."""
     said: list[list[bytes]] = []
     found = driven(publish=lambda frames, now_ms: said.append(Publication(DEVICE, b"").message(frames, now_ms)))
@@ -50,7 +50,7 @@ def test_of_a_frame_that_a_mistake_of_ours_spoiled_what_is_no_message_is_not_pub
 
 @pytest.mark.kafka
 @pytest.mark.long
-async def test_a_subscriber_sees_numbers_without_a_hole_and_the_restart_after_a_kill(
+async def test_a_subscriber_sees_no_hole_but_the_restart(
     topics: KafkaSettings, kafka: EmbeddedKafka, tmp_path: Path, context: zmq.asyncio.Context
 ) -> None:
     port = free_port()

@@ -58,7 +58,7 @@ def test_what_cannot_be_read_is_no_matter_of_limits(method: int, body: bytes, pr
 
 
 @pytest.mark.parametrize(("method", "body"), [(2, b"\xff\xff\xff\xff\x0f"), (3, b"\xff" * 4)])
-def test_a_length_that_is_announced_is_judged_before_anything_is_allocated(method: int, body: bytes) -> None:
+def test_an_announced_length_is_judged_before_anything_is_allocated(method: int, body: bytes) -> None:
     with pytest.raises(ProtocolError, match="4294967295 bytes") as caught:
         inflated(method, body + b"x" * 9, MOST)
     assert caught.value.limit == "LIMITS__EVENT_BYTES"

@@ -37,7 +37,7 @@ def test_windows_without_events_that_wait() -> None:
         assert len(acks(driven.outgoing())) == 1 + EMPTY_WINDOWS
 
 
-def test_a_v1_event_that_dribbles_in_is_not_scanned_again_and_again() -> None:
+def test_a_v1_event_that_dribbles_in_is_scanned_once() -> None:
     pairs = [(b"k%d" % n, b"v" * 20) for n in range(1000)]
     data = window(1, V1) + pairs_frame(1, pairs)
     driven, calls = session(), itertools.count()

@@ -44,7 +44,7 @@ def test_it_is_answered_as_the_real_server_answered(name: str) -> None:
     assert every_way(sent).out == answered
 
 
-def test_keep_alives_are_those_of_the_real_server_at_its_times() -> None:
+def test_keep_alives_are_as_the_real_servers() -> None:
     """It spoke after 3, 6 and 9 seconds, and had stored the batch then."""
     sent, answered, _ = load("v2_keepalive_acks")
     driven = session()

@@ -129,14 +129,14 @@ def test_v1_opens_windows_of_the_same_size_by_itself() -> None:
     assert [int(event.json["line"]) for event in outcome.events] == list(range(1, 13))
 
 
-def test_a_v1_window_that_is_announced_early_ends_the_last_one() -> None:
+def test_a_v1_window_that_comes_early_ends_the_last() -> None:
     outcome = every_way(window(5, V1) + v1(1, 2) + window(1, V1) + v1(3))
     assert outcome.acks == [("1", 2), ("1", 3)]
     assert outcome.error is None
     assert every_way(window(5, V1) + window(1, V1) + v1(3)).acks == [("1", 3)]
 
 
-def test_a_bug_of_ours_costs_the_unit_its_place_but_no_acknowledgement() -> None:
+def test_our_bug_costs_a_unit_but_no_acknowledgement() -> None:
     driven = session()
     feed(driven, window(3) + v2(1, 2, 3))
     (frame,) = driven.frames()

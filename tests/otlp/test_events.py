@@ -272,7 +272,7 @@ def test_what_is_said_of_a_fault_is_short() -> None:
     assert len(reject.detail) <= 256
 
 
-def test_json_of_which_one_record_is_not_understood_is_quarantined_whole() -> None:
+def test_json_with_one_strange_record_is_quarantined_whole() -> None:
     data = in_json({"traceId": "5b8e"}, {"traceId": "no"})
     (reject,) = every_way(data).rejects
     assert (reject.reason, reject.raw) == (Reason.BAD_RECORD, data.partition(b"\r\n\r\n")[2])
@@ -286,7 +286,7 @@ def item(reject: Reject) -> QuarantinedItem:
 
 
 @pytest.mark.parametrize("encoding", [PROTOBUF, JSON])
-def test_a_record_comes_back_from_quarantine_as_it_would_have_been_stored(encoding: str) -> None:
+def test_a_record_comes_back_from_quarantine_as_its_event(encoding: str) -> None:
     names = {"attributes": [{"key": "host.name", "value": {"stringValue": "web-1"}}]}
     told = {"timeUnixNano": str(NANOSECONDS), "body": {"stringValue": "x" * 2000}}
     data = sent(record("x" * 2000)) if encoding == PROTOBUF else in_json(told, resource=names)
@@ -297,7 +297,7 @@ def test_a_record_comes_back_from_quarantine_as_it_would_have_been_stored(encodi
 
 
 @pytest.mark.parametrize("coding", ["", "gzip"])
-def test_a_body_comes_back_from_quarantine_with_the_ids_it_would_have_had(coding: str) -> None:
+def test_a_body_comes_back_from_quarantine_with_its_ids(coding: str) -> None:
     content = body(record("a"), record("b"))
     data = request(gzip.compress(content) if coding else content, PROTOBUF, coding)
     stored = drive([data]).events

@@ -27,7 +27,7 @@ def test_requests_are_answered_in_order_on_one_connection() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_a_body_in_chunks_is_the_same_as_one_with_a_length(size: int) -> None:
+def test_a_body_in_chunks_is_like_one_with_length(size: int) -> None:
     content = body(record("a"), record("b"))
     outcome = every_way(chunked(content, size) + sent(record("c")))
     assert outcome.statuses == [200, 200]
@@ -55,7 +55,7 @@ def test_a_compressed_body_is_the_same_as_a_plain_one(coding: str, pack: Callabl
         (raw(f"{POST}\nContent-Length: 0"), 200, ""),
     ],
 )  # fmt: skip
-def test_what_brings_no_records_is_answered_and_the_connection_goes_on(data: bytes, status: int, line: str) -> None:
+def test_a_connection_goes_on_behind_what_brings_no_records(data: bytes, status: int, line: str) -> None:
     outcome = every_way(data + sent(record()))
     assert outcome.statuses == [status, 200]
     assert not line or line in outcome.answers[0].lines
@@ -178,7 +178,7 @@ def test_a_client_that_says_so_is_answered_and_left(lines: str) -> None:
         (b"\x80" * 11, "", Reason.BAD_ENCODING),
     ],
 )
-def test_a_body_that_is_not_understood_is_quarantined_as_it_came(content: bytes, coding: str, reason: Reason) -> None:
+def test_a_body_not_understood_is_quarantined_as_it_came(content: bytes, coding: str, reason: Reason) -> None:
     outcome = every_way(request(content, PROTOBUF, coding) + sent(record()), inflated_bytes=8_000_000)
     (reject,) = outcome.rejects
     assert (reject.reason, reject.raw) == (reason, content)

@@ -32,7 +32,7 @@ def test_answers_that_wait_for_their_turn_are_limited() -> None:
     assert caught.value.limit == "PIPELINED"
 
 
-def test_who_asks_for_his_turn_hears_of_it_behind_what_waits() -> None:
+def test_who_asks_for_a_turn_gets_it_behind_others() -> None:
     driven, content = session(), body(record())
     lines = (
         "POST /v1/logs HTTP/1.1\nHost: a\nContent-Type: application/x-protobuf\nExpect: 100-continue\nContent-Length: "

@@ -113,7 +113,7 @@ def test_behind_what_was_abandoned_nothing_is_heard(protocol: str) -> None:
 # Lumberjack
 
 
-def test_the_first_sign_of_life_is_in_time_whenever_the_wait_began() -> None:
+def test_the_first_sign_of_life_is_always_in_time() -> None:
     """Also for a window that was pipelined behind another."""
     for moment in range(0, 40, 3):
         watch = beats()
@@ -189,7 +189,7 @@ def test_while_a_payload_arrives_its_client_hears_0(make: Callable[..., bytes]) 
     assert len(watch.tickets) == 1
 
 
-def test_no_payload_that_arrives_is_kept_alive_before_an_older_one() -> None:
+def test_no_arriving_payload_is_kept_alive_before_an_older() -> None:
     watch = carrier()
     watch.feed(jdat(NONCE, numbered(5)) + jdat(OTHER, numbered(4))[:-3])
     assert {*watch.wait(20)} == {(NONCE, 0)}

@@ -29,7 +29,7 @@ def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def test_a_step_is_one_call_of_a_script_that_is_here() -> None:
+def test_a_step_is_one_call_of_our_script() -> None:
     jobs = [job for path in WORKFLOWS for job in yaml.safe_load(path.read_text())["jobs"].values()]
     called = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
     assert len(called) > 8

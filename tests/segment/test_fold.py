@@ -118,9 +118,7 @@ def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=examples(2_000))
 @given(steps, st.integers(0, 60), st.integers(0, 100), st.integers(1, 200))
-def test_an_owner_stores_what_counts_and_the_fold_is_the_naive_model(
-    history: list[Step], cut: int, offset: int, length: int
-) -> None:
+def test_an_owner_stores_and_folds_as_the_naive_model(history: list[Step], cut: int, offset: int, length: int) -> None:
     bench = Bench()
     begin = 0
     for number, step in enumerate(history):
@@ -159,7 +157,7 @@ def block(before: int, data: bytes) -> ask.AppendBlock:
     return ask.AppendBlock(1, "a", Block(W, before, before + len(data), data))
 
 
-def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> None:
+def test_a_writer_that_another_connection_sets_up_is_refused() -> None:
     store, old, new = InstantStore(), Hears("old"), Hears("new")
     assert asked(store, ask.OpenSession(1, "a", W, Numbering.BYTES), old) == ask.Opened(0)
     store.appending.ask(block(0, b"one"), old)  # before the other one: it is stored
@@ -171,7 +169,7 @@ def test_a_writer_that_another_connection_sets_up_is_refused_from_then_on() -> N
     assert store.content("a") == b"one"
 
 
-def test_what_is_answered_without_a_record_of_its_own_is_confirmed_by_the_claim() -> None:
+def test_the_claim_confirms_what_has_no_own_record() -> None:
     """A former owner that does not know of the new one yet could tell a level that is too low."""
     store = InstantStore()
     assert asked(store, ask.OpenSession(1, "a", W, Numbering.EVENTS)) == ask.Refused(ask.Refusal.NO_SEGMENT)

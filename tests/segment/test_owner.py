@@ -59,7 +59,7 @@ async def owners(settings: KafkaSettings, *epochs: int) -> AsyncIterator[tuple[A
         await each.close()
 
 
-async def test_an_owner_that_was_held_up_does_not_trust_its_epoch() -> None:
+async def test_an_owner_that_was_held_up_distrusts_its_epoch() -> None:
     """A broker forgets it after a day, if the owner after it has stopped meanwhile, and would store what contradicts the log."""
     runtime: Any = SimpleNamespace(settings=SegmentSettings(), log=structlog.get_logger())
     held_up = Owner(runtime, SegmentMetrics(ReceiverMetrics()))
@@ -69,7 +69,7 @@ async def test_an_owner_that_was_held_up_does_not_trust_its_epoch() -> None:
         await held_up._store(cast("Any", None), BatchBuilder())
 
 
-async def test_kafka_fences_lower_epochs_and_stores_one_of_two_equal_claims(own_segments: KafkaSettings) -> None:
+async def test_kafka_fences_lower_epochs_and_one_of_equal_claims(own_segments: KafkaSettings) -> None:
     async with owners(own_segments, 0, LAST_EPOCH, LAST_EPOCH) as (store, _, (old, new, racing)):
         assert [await store(old, b"claim"), await store(old, b"block")] == [0, 1]
         assert await store(new, b"one") == await store(racing, b"two") == 2
@@ -87,9 +87,7 @@ async def _stands_by(service: Receiver) -> bool:
 
 
 @pytest.mark.long
-async def test_another_process_takes_over_at_its_start_and_when_the_owner_has_gone(
-    own_segments: KafkaSettings, start: Receivers
-) -> None:
+async def test_another_process_takes_over_at_its_start_or_later(own_segments: KafkaSettings, start: Receivers) -> None:
     writer = new_writer()
     one = await start(own_segments)
     async with await Client.connect(one.address) as former:

@@ -59,7 +59,7 @@ async def test_any_number_that_take_nothing_leave_room_for_others() -> None:
     assert await bench.asks(Hears("another")) == [2 * MIB]
 
 
-async def test_a_connection_has_one_reply_with_bytes_until_that_has_left() -> None:
+async def test_a_connection_has_one_reply_with_bytes_at_once() -> None:
     bench, caller, other = Bench(), Hears("a"), Hears("b")
     assert await bench.asks(caller, length=100) == [100]
     assert await bench.asks(caller, length=50) == []

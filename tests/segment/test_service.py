@@ -93,9 +93,7 @@ async def test_limits_of_the_service(own_segments: KafkaSettings, start: Receive
             await client.setup("a", new_writer())
 
 
-async def test_a_log_without_its_head_or_with_strange_records_is_not_served(
-    own_segments: KafkaSettings, start: Receivers
-) -> None:
+async def test_a_cut_or_strange_log_is_not_served(own_segments: KafkaSettings, start: Receivers) -> None:
     """Nothing is guessed: the service says what is wrong, and serves no segment."""
     service = await start(own_segments)
     writer = new_writer()

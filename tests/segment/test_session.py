@@ -43,7 +43,7 @@ def test_what_ends_the_conversation(data: bytes, words: str) -> None:
     assert drive(one_by_one(setup() + data)).comparable() == whole.comparable()
 
 
-def test_a_read_of_what_is_gone_hears_where_the_segment_begins() -> None:
+def test_a_read_of_what_is_gone_hears_the_beginning() -> None:
     driven = Driven(answer=lambda question: ask.Refused(ask.Refusal.TRUNCATED, 7))
     assert driven.hear(read()) == replies(SegmentIsTruncated("a", 7))
 

@@ -87,7 +87,7 @@ def test_versions(high: int, low: int) -> None:
     ],
     ids=["no frames", "half a frame", "another count", "no count", "fewer numbers than events"],
 )
-def test_a_block_of_events_without_numbers_of_their_own_is_one_event(block: bytes, data: bytes) -> None:
+def test_a_block_without_numbers_of_its_events_is_one(block: bytes, data: bytes) -> None:
     store, talk = created()
     talk.hear(setup(), append(4, b"x"), block)
     assert [event.value for event in talk.outcome.events] == [b"x", data]

@@ -107,7 +107,7 @@ def test_any_message_may_come_in_parts() -> None:
     assert good(in_parts(block_inside(TWO)[: -len(end(0, 0))], [40]) + end(21, 21)) == [Block(W1, 0, 21, TWO, 2)]
 
 
-def test_a_keep_alive_between_the_parts_of_a_message_is_one() -> None:
+def test_a_keep_alive_may_stand_between_a_messages_parts() -> None:
     assert good(part(0, setup()[:9]) + keep_alive(b"x") + part(2, setup()[9:])) == [
         KeepAlive(b"x"),
         SetupAppend(W1, "a"),
@@ -244,7 +244,7 @@ def test_the_limit_of_a_frame(decoder: Decoder, data: bytes) -> None:
     assert fault[1] == "LIMITS__FRAME_BYTES"
 
 
-def test_the_end_of_a_message_may_lack_fields_and_may_grow() -> None:
+def test_the_end_of_a_message_may_shrink_or_grow() -> None:
     whole = say(today.CreateSegment(1, "a", 0, 0))
     assert every_way(TodayDecoder, raw(Kind.CREATE_SEGMENT, whole[8:-10])) == (
         [today.CreateSegment(1, "a", 0, 0)],

@@ -163,7 +163,7 @@ WRONG: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
+async def test_it_says_what_is_wrong_in_a_line_and_waits(
     ways: Ways, endpoint: TokenEndpoint, start: Receivers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Unready and alive: nobody restarts it, and when the broker's side is put right it goes on."""
@@ -196,7 +196,7 @@ async def test_what_is_wrong_is_said_in_one_line_and_it_waits(
     await receiver.drains()
 
 
-async def test_tokens_that_end_soon_cost_a_new_connection_and_no_event(
+async def test_tokens_that_end_soon_cost_no_event(
     ways: Ways, endpoint: TokenEndpoint, topics: KafkaSettings, start: Receivers
 ) -> None:
     """The broker closes a connection whose token has ended; aiokafka does not log in again on the same one."""
