@@ -201,4 +201,4 @@ async def test_a_device_that_speaks_curve(
         await receiver.start()
         await device.joined()
         await device.send(20)
-        await reaches(topics, 20)
+        assert {record.attributes["consumer"] for record in await reaches(topics, 20)} == {"us"}

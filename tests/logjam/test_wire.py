@@ -9,8 +9,8 @@ import zlib
 import pytest
 import snappy
 from headrace_common.operations.errors import ProtocolError
-from headrace_logjam.client import LogjamClient
-from headrace_logjam.wire import METHODS, Meta, compress, encode_meta, inflate, read_request, read_unanswered
+from headrace_logjam.client import MESSAGE_FRAMES, LogjamClient
+from headrace_logjam.wire import METHODS, Meta, compress, encode_meta, inflate, read_request, read_unanswered, split
 
 from tests.driving import finish
 
@@ -38,6 +38,7 @@ UNREADABLE = [
     (2, b"", "snappy"),
     (2, b"\xff" * 12, "snappy"),
     (2, FRAMED_SNAPPY, "snappy"),
+    (2, b"\xff\xff\xff\xff\x10", "announces no length"),  # 33 bits
     (3, b"", "no room for the length"),
     (3, b"\0\0\0", "no room for the length"),
     (3, struct.pack(">I", 255) + b"x", "LZ4"),
@@ -78,6 +79,7 @@ GOOD = [b"a-b", b"logs.a.b", b"{}", encode_meta(Meta())]
         ([*GOOD, b""], "5 frames, not 4"),
         ([b"heartbeat", b"tcp://here:9606", *GOOD[2:]], "no app-env: 'heartbeat'"),
         ([b"app-\x1f", *GOOD[1:]], "no app-env: 'app-\\x1f'"),
+        ([b"x" * 300, *GOOD[1:]], f"no app-env: '{'x' * 64}'"),
         *(([b"a-b", topic, *GOOD[2:]], "") for topic in (b"javascript", b"frontend.page", b"frontend.ajax.shop")),
         ([b"a-b", b"frontend.webvitals", *GOOD[2:]], "unknown topic: 'frontend.webvitals'"),
     ],
@@ -103,3 +105,9 @@ def test_what_the_client_breaks_is_not_compressed() -> None:
     client, mark = LogjamClient(app_envs=1), "abcd" * 8
     for _ in METHODS:
         assert mark.encode() in client.faulty([{"mark": mark, "token": mark}] * 2)
+
+
+def test_the_clients_app_envs_take_turns() -> None:
+    """Answers name nothing else: with one app-env, a missing answer would be taken for a late one."""
+    frames = split(LogjamClient(app_envs=2).payload([b"{}"] * 3))
+    assert frames[1::MESSAGE_FRAMES] == [b"headrace-send-%02d" % turn for turn in (0, 1, 0)]

@@ -76,6 +76,17 @@ async def test_a_read_of_no_bytes_is_answered() -> None:
     assert await Bench().asks(Hears("a"), length=0) == [0]
 
 
+async def test_who_reads_at_the_end_hears_what_comes() -> None:
+    bench, caller, other = Bench(), Hears("a"), Hears("b")
+    for each in (caller, other):
+        assert await bench.asks(each, offset=4 * MIB) == []
+    bench.grows(10)
+    assert (await bench.hears(caller), await bench.hears(other)) == ([10], [10])
+    assert await bench.asks(other, offset=4 * MIB + 10) == []
+    bench.readers.lost()
+    assert (caller.takes(), other.takes()) == ([], ["log"]), "it ends who has a read under way, and nobody else"
+
+
 async def test_who_ends_while_it_waits_gives_all_back() -> None:
     bench, caller = Bench(), Hears("a")
     await bench.asks(caller)

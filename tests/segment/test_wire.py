@@ -112,6 +112,9 @@ def test_a_keep_alive_may_stand_between_a_messages_parts() -> None:
         KeepAlive(b"x"),
         SetupAppend(W1, "a"),
     ]
+    decoder = OriginalDecoder(4096)
+    assert list(decoder.receive(part(0, setup()[:9]))) == []
+    assert decoder.partial_bytes() >= 9, "the budget counts it"
 
 
 @pytest.mark.parametrize(
