@@ -92,7 +92,7 @@ def test_no_seed_of_the_simulation_breaks_a_promise(environment: dict[str, str])
     ("line", "instead", "test"),
     [
         (ID, "self._key", "equal_events_have_ids_of_their_own"),
-        (f"{ID}, self._events[index]", ID, "same_name_and_other_content_has_other_ids"),
+        (f"{ID}, self._events[index]", ID, "same_name_has_other_ids"),
         ("sum(64 + len(each) for each in events)", "0", "nothing_is_acknowledged_before_it_is_stored"),
         ("limits.event_bytes", "1 << 40", "event_that_is_too_large_is_quarantined"),
         ("add(key)", "add(key); self._pending.stored(ticket, len(events), True)", ""),
