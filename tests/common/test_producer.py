@@ -81,6 +81,7 @@ async def test_a_new_cluster_has_what_it_confirms(
                 assert await numbers_in(settings) == [1, 2, 3, 4]
 
 
+@pytest.mark.kafka
 async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:
     settings = own_topics(kafka.bootstrap, TOPICS)
     async with producing(settings) as producer:
