@@ -29,7 +29,7 @@ from tests.system.cluster import altered, write_denied
 from tests.system.conftest import Broker
 from tests.system.memory import Memory
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 FORWARD = ForwardDialect()
 PARTITIONS = 4
@@ -154,7 +154,6 @@ async def sending(client: ContractClient, mark: str, enough: asyncio.Event) -> i
     return sent
 
 
-@pytest.mark.long
 async def test_a_stopped_broker(broker: Broker, topics: KafkaSettings, start: Receivers) -> None:
     receiver = await start(limits=LIMITS)
     enough, mark = asyncio.Event(), uuid.uuid4().hex
