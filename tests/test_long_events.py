@@ -82,7 +82,16 @@ def memory_of(growing: Growing, size: int) -> tuple[int, int]:
     return memory, max(size, len(part.raw if isinstance(part, Reject) else part))
 
 
-@pytest.mark.parametrize("name", [name for name in SHAPES if not name.endswith((*REFUSED, "without an end"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.long] * name.startswith("forward, packed")
+        )  # read as one that comes alone
+        for name in SHAPES
+        if not name.endswith((*REFUSED, "without an end"))
+    ],
+)
 def test_an_event_takes_at_most_five_times_its_bytes(name: str) -> None:
     """Objects would take up to a hundred times as much, orjson eight bytes for each byte of a text, and Python four for each
     letter if one of them is wide.
