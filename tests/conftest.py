@@ -134,6 +134,9 @@ SEEDS: Final = "tests/simulation/test_simulation.py"
 """Its tests share nothing, and take minutes: each protocol's may be another worker's."""
 HISTORIES: Final = "tests/lake/test_model.py"
 
+CONTRACT: Final = "tests/contract"
+"""Its tests share a receiver of each protocol."""
+
 SPARK_QUICK: Final = "tests/lake/test_decode.py"
 """The one file that starts Spark in the quick tier."""
 
@@ -144,15 +147,17 @@ def on_kafka(file: str) -> bool:
 
 
 def scope_of(nodeid: str) -> str:
-    """What one worker runs as a whole: a file, all files that share a Spark, one protocol's seeds, or in the quick tier half of
-    what shares a broker. It takes as long to start one as to run most of these files; in other tiers each worker needs its own.
+    """What one worker runs as a whole: a file, all files that share a Spark or receivers, one protocol's seeds, or in the quick
+    tier all others that share a broker. To start one costs as much as many of them; in other tiers each worker has one anyhow.
     """
     file, _, test = nodeid.partition("::")
     if file == SEEDS:
         return f"{file} {test.partition('-')[0]}"
-    if tiers.chosen() is tiers.Tier.QUICK and file != SPARK_QUICK and on_kafka(file):
-        return f"kafka {file.startswith('tests/contract/')}"
     folder, _, name = file.rpartition("/")
+    if folder == CONTRACT:
+        return folder
+    if tiers.chosen() is tiers.Tier.QUICK and file != SPARK_QUICK and on_kafka(file):
+        return "kafka"
     if folder != SPARK_SHARED or name in SPARK_APART:
         return file
     return f"{folder} 2" if name in SPARK_SECOND else folder
@@ -160,9 +165,7 @@ def scope_of(nodeid: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two workers run what shares Spark, and in the quick tier two what shares Kafka. At a night's sizes all share it, file by
-    file.
-    """
+    """Two workers run what shares Spark. At a night's sizes all share it, file by file."""
     if config.getoption("dist") != "loadfile" or tiers.chosen() is tiers.Tier.FULL:
         return None
     from xdist.scheduler import LoadFileScheduling
