@@ -28,7 +28,7 @@ MUTANTS = mutants(Path(__file__).with_name("mutants.toml"))
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_any_input_is_the_same_whole_and_in_pieces(protocol: str) -> None:
-    for number in range(sized(200, 500, 100_000)):
+    for number in range(sized(100, 500, 100_000)):
         seed = f"{SEED}-{number}"
         try:
             subject, sent, chance = made(protocol, seed)
