@@ -89,7 +89,7 @@ def test_damage_is_healed_or_said(copy: Runs, name: str) -> None:
     copy.check()
 
 
-def test_rows_deleted_from_a_batch_half_done_are_not_taken_for_duplicates(copy: Runs) -> None:
+def test_rows_deleted_from_half_a_batch_are_no_duplicates(copy: Runs) -> None:
     """Killed after its events were written; then somebody deletes half of them."""
     copy.sent = replace(copy.sent, events=dict(copy.sent.events), quarantined=dict(copy.sent.quarantined))
     copy.send(400, mark="half")

@@ -241,7 +241,7 @@ def test_a_sound_record_lands_as_an_event(sound: dict[str, dict[str, Any]], name
     assert row["attributes"] == (there(headers["ce_attributes"]).decode() if "ce_attributes" in headers else None)
 
 
-def test_a_time_that_cannot_be_held_is_null_and_its_text_is_kept(spark: SparkSession) -> None:
+def test_a_time_that_cannot_be_held_is_kept_as_text(spark: SparkSession) -> None:
     times = {**TIMES, **LOOSE}
     rows = events(spark, [Record(changed("ce_time", text)) for text in times])
     for row, (text, instant) in zip(rows, times.items(), strict=True):
@@ -341,7 +341,7 @@ def send(runs: Runs, sent: list[tuple[Record, int | None]], partition: int) -> N
 
 
 @pytest.mark.kafka
-def test_each_record_lands_and_one_whose_time_spark_does_not_have_is_named(runs: Runs) -> None:
+def test_each_record_lands_and_an_impossible_time_is_named(runs: Runs) -> None:
     sent, topic = records(), runs.kafka.events_topic
     anything = ConfigResource(ConfigResourceType.TOPIC, topic, configs=ANYTHING)
     runs.admin(lambda admin: admin.alter_configs([anything]))

@@ -58,9 +58,7 @@ def test_a_jvm_that_was_killed_is_named_with_its_signal(
     assert not session().stop.called, "there is nobody to stop"
 
 
-def test_java_loads_its_libraries_from_the_folder_for_temporary_files_and_paths_may_have_blanks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_loads_libraries_from_a_folder_with_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing in /tmp may be executed, no batch was read: there was no zstd. A checkout in `My files` started no job."""
     mine = tmp_path / "It's mine"
     mine.mkdir()
@@ -72,7 +70,7 @@ def test_java_loads_its_libraries_from_the_folder_for_temporary_files_and_paths_
     assert options[-1] == "-Da=1", "the user's own come last, and win"
 
 
-def test_a_folder_that_cannot_be_written_is_named_before_spark_starts(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named_before_spark_starts(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "new" / "lake", tmp_path):
         engine.check_folder("LAKE__PATH", str(path))
@@ -87,7 +85,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_spark_starts(tmp_path: 
 
 
 @pytest.mark.spark
-def test_where_a_folder_has_no_hard_links_hadoops_own_stay_and_it_is_said(
+def test_without_hard_links_hadoops_own_stay_and_it_says_so(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -107,9 +105,7 @@ def test_where_a_folder_has_no_hard_links_hadoops_own_stay_and_it_is_said(
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_brokers_whose_names_have_no_address_yet_are_waited_for_and_named_once(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_brokers_without_address_are_waited_for_and_named_once(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_ONCE_WAIT", 2.5)  # of a clock that goes on by one whenever it is asked
     monkeypatch.setattr(job, "_RETRY", 0.0)
     monkeypatch.setattr(job, "time", SimpleNamespace(monotonic=partial(next, itertools.count())))
@@ -118,7 +114,7 @@ def test_brokers_whose_names_have_no_address_yet_are_waited_for_and_named_once(
     assert len(runs.said("waiting")) == 1
 
 
-def test_a_batch_that_does_not_end_does_not_keep_a_job_that_is_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_without_end_keeps_no_job_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_STOP_WAIT", 0.0)
     query = Mock(status={"isTriggerActive": True})
     query.awaitTermination.return_value = False  # as while Kafka does not answer

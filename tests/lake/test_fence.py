@@ -42,7 +42,7 @@ def batches(spark: SparkSession, lake: Path) -> list[int]:
 
 
 @pytest.mark.spark
-def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, lake: Path) -> None:
+def test_a_batch_counts_once_and_excludes_an_older_job(spark: SparkSession, lake: Path) -> None:
     older, newer = (Fence(Tables(spark, str(lake))) for _ in range(2))
     assert (older.epoch(), older.claim()) == (0, 1)
     assert {version(lake, name) for name in SCHEMAS} == {claim_of(1)}
@@ -75,7 +75,7 @@ def test_a_batch_counts_once_and_an_older_job_is_shut_out(spark: SparkSession, l
 
 
 @pytest.mark.spark
-def test_a_commit_is_tried_again_if_somebody_alters_the_table_meanwhile(
+def test_a_commit_is_tried_again_behind_an_altered_table(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim, and a batch: each meets an ALTER TABLE between its beginning and its end."""

@@ -117,7 +117,7 @@ def full(lake: Lake) -> Lake:
     return lake
 
 
-def test_merged_files_are_sorted_by_stream_and_the_commit_changes_no_rows(lake: Lake) -> None:
+def test_merged_files_are_sorted_by_stream_without_changed_rows(lake: Lake) -> None:
     streams = [f"s{10 + offset * 7919 % 50}" for offset in range(1_000)]
     for half in (range(500), range(500, 1_000)):
         make(lake.folder, events=[event(offset, stream=streams[offset]) for offset in half])
@@ -136,9 +136,7 @@ def test_merged_files_are_sorted_by_stream_and_the_commit_changes_no_rows(lake: 
 
 
 @pytest.mark.parametrize("step", ["merge_files", "actions_of"])
-def test_a_merge_does_not_bring_back_rows_that_are_deleted_meanwhile(
-    full: Lake, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_brings_back_no_row_deleted_meanwhile(full: Lake, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a file were erased while it was read, or before the commit: the merged file still has them."""
     table = full.inventory(EVENTS)
     piece, done = all_of(table), getattr(compaction, step)

@@ -145,9 +145,7 @@ STEPS: list[Callable[[Lake], object]] = [
 ]
 
 
-def test_it_shows_the_same_rows_after_each_step_and_deletes_nothing_of_delta(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_step_shows_the_same_rows_and_spares_delta(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old snapshots go, with what only they need."""
     monkeypatch.setattr(target, "KEEP", 2)
     for step in [lambda _: None, *STEPS]:

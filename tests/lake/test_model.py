@@ -304,7 +304,7 @@ BACK: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("name", BACK)
-def test_a_replay_goes_back_as_far_as_a_job_can_begin(name: str) -> None:
+def test_a_replay_goes_back_where_a_job_can_begin(name: str) -> None:
     given, why = BACK[name]
     given = USUAL | given
     limits = Limits(given["since"], given["kept_from"], given["gaps"], {("id1", 0): given["earliest"]})
@@ -312,7 +312,7 @@ def test_a_replay_goes_back_as_far_as_a_job_can_begin(name: str) -> None:
     assert limits.refuse(line) == (f"e/0 from 5 on: {why}" if why else why)
 
 
-def test_a_replay_of_nothing_does_not_hide_what_a_killed_job_left() -> None:
+def test_a_replay_of_nothing_hides_no_killed_jobs_rest() -> None:
     with played() as script:
         script.expired(QUARANTINE, 0, 3)
         script.send(EVENTS, 0, "d.1")

@@ -83,7 +83,7 @@ def test_a_damaged_file_of_the_checkpoint_is_named(text: str) -> None:
         ranges(storage, "/c", 3)  # type: ignore[arg-type]
 
 
-def test_a_new_epoch_has_a_new_checkpoint_and_deletes_older_ones() -> None:
+def test_a_new_epoch_deletes_all_checkpoints_but_its_own() -> None:
     deleted: list[str] = []
     older = f"epoch-6-{'0' * 32}"
     storage: Any = SimpleNamespace(names=lambda _: [older, "offsets", "epoch-7"], delete=deleted.append)
@@ -156,7 +156,7 @@ def test_the_newest_landed_day_is_kept_whatever_the_clock_says() -> None:
 
 @pytest.mark.parametrize("own", [NOW, NOW + HOUR, NOW + YEARS, NOW - YEARS])
 @pytest.mark.parametrize("newest", [None, NOW - 60_000, NOW + YEARS])
-def test_ids_are_known_since_the_first_record_that_has_not_landed(
+def test_ids_are_known_since_the_first_unlanded_record(
     monkeypatch: pytest.MonkeyPatch, own: int, newest: int | None
 ) -> None:
     """Where all has landed, no clock alone and no record from the future hides what landed lately."""

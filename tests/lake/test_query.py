@@ -177,9 +177,7 @@ def test_no_rows_is_said_beside_the_output(lake: Path, tmp_path: Path, capsys: p
         "select interval '1000000000 days'",
     ],
 )  # fmt: skip
-def test_anything_but_one_query_of_the_lake_is_refused_in_a_line(
-    lake: Path, sql: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_anything_but_one_query_is_refused_in_a_line(lake: Path, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(lake)
     before = sorted(lake.rglob("*"))
     with pytest.raises(CommandError) as refused:
@@ -189,7 +187,7 @@ def test_anything_but_one_query_of_the_lake_is_refused_in_a_line(
 
 
 @pytest.mark.parametrize("name", ["service", "body.service", "events.service"])
-def test_who_asks_for_a_clients_field_is_told_where_it_is(lake: Path, name: str) -> None:
+def test_who_asks_for_a_clients_field_hears_where(lake: Path, name: str) -> None:
     with pytest.raises(CommandError, match=re.escape("body->>'$.service'")):
         query.run(f"select {name} from events", lake)
 
@@ -450,7 +448,7 @@ def test_where_the_tables_end_by_the_topics_last_id(lake: Path) -> None:
     assert found == [{"topic": "t", "partition": 0, "landed_to": 9}]
 
 
-def test_a_number_of_a_logjam_device_is_stored_also_in_quarantine(lake: Path) -> None:
+def test_a_logjam_devices_number_is_stored_in_quarantine_too(lake: Path) -> None:
     def numbered(number: int) -> dict[str, Any]:
         about = {"device": 7, "sequence": number, "consumer": "a", "start": 1, "restarts": 0}
         return {"protocol": "logjam", "source": "/logjam/one", "attributes": json.dumps(about), "received_time": MOMENT}

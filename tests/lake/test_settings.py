@@ -80,7 +80,7 @@ def test_the_process_exits_with_78_and_a_line(monkeypatch: pytest.MonkeyPatch) -
     assert said.startswith("headrace_lake: HEADRACE_LAKE__TRIGGER: ")
 
 
-def test_what_the_rows_depend_on_cannot_be_set_what_only_costs_may() -> None:
+def test_only_what_just_costs_may_be_set() -> None:
     zone = {"spark.sql.session.timeZone": "Europe/Vienna"}
     for source, pair in (("spark-submit", (zone, {})), ("LAKE__SPARK", ({}, zone))):
         with pytest.raises(
@@ -110,7 +110,7 @@ def test_jars_that_come_too_late_are_refused(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_is_interrupted_while_spark_starts_ends_at_once(number: int) -> None:
+def test_a_command_interrupted_while_spark_starts_ends_at_once(number: int) -> None:
     """By an exception, pyspark took away the file that its JVM was about to write, and the JVM stayed for ever."""
     said = (
         "import os, sys, time; from headrace_lake import __main__ as entry; from headrace_lake.commands import erase\n"

@@ -32,9 +32,7 @@ def value(runs: Runs, name: str, **labels: str) -> float | None:
     return runs.metrics.registry.get_sample_value(f"headrace_lake_{name}", labels)
 
 
-def test_it_goes_on_behind_batches_without_a_checkpoint_and_tells_kafka_and_prometheus(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_checkpoint_it_goes_on_behind_its_batches(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "_ANSWER_TIME", 120)  # a broker's first commit makes a topic
     shutil.rmtree(runs.lake)
     group = f"group-of-{runs.kafka.events_topic}"
