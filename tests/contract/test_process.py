@@ -170,7 +170,6 @@ async def test_it_is_not_ready_before_its_topics_exist(dialect: Dialect, kafka: 
     ("section", "setting", "value", "says"),
     [
         ("limits", "frame_size", 5, "HEADRACE_LIMITS__FRAME_SIZE: there is no such setting"),
-        ("limits", "connection_budget", 1024 * 1024, "LIMITS__CONNECTION_BUDGET (1048576) must hold one frame"),
         ("listen", "port", None, "in use"),
         ("ops", "port", None, "in use"),
     ],

@@ -103,23 +103,6 @@ async def test_events_may_not_be_written(topics: KafkaSettings, start: Receivers
     assert await quarantined(topics, frame[0]["mark"]) == []
 
 
-async def test_quarantine_may_not_be_written(topics: KafkaSettings, start: Receivers) -> None:
-    receiver = await start()
-    frame, bad = values(5), values(5)
-    async with connected(receiver, 2) as (client, other):
-        async with write_denied(topics, topics.quarantine_topic):
-            number = await client.send_faulty(bad)
-            await client.sees_end()
-            assert number not in client.acknowledged
-            await other.receives(await other.send(frame))
-            await served(receiver)
-        async with await ContractClient.connect(FORWARD, receiver.address) as again:
-            await again.receives(await again.send_faulty(bad))
-        await other.receives(await other.send(values(1)))
-    assert len(await events(topics, frame[0]["mark"])) == len(frame)
-    assert len(await quarantined(topics, bad[0]["mark"])) == 1
-
-
 async def test_a_record_is_larger_than_the_topic_takes_by_now(topics: KafkaSettings, start: Receivers) -> None:
     """The limit was lowered under a receiver that knows the old one: the offending records go to quarantine."""
     receiver = await start()
