@@ -26,7 +26,7 @@ from tests.tiers import sized
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(10 * PATIENCE)]  # the clients are built, too
 
-COUNT = sized(2_000, 2_000, 20_000)
+COUNT = sized(500, 500, 20_000)
 CLIENTS = Path(__file__).parent / "clients"
 KEY = "open sesame"
 MODES = "Forward", "PackedForward", "CompressedPackedForward"
