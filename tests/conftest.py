@@ -208,13 +208,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture
-def own_kafka(tmp_path: Path) -> Iterator[EmbeddedKafka]:
-    """A broker for one test: it may be stopped, killed and started again."""
-    with EmbeddedKafka(tmp_path / "kafka") as broker:
-        yield broker
-
-
-@pytest.fixture
 def topics(kafka: EmbeddedKafka) -> KafkaSettings:
     """Settings for the session's broker with topics that no other test uses."""
     return own_topics(kafka.bootstrap)

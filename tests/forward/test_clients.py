@@ -18,7 +18,7 @@ from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import Receivers
 from tests.contract.stopping import stopped
-from tests.contract.topic import events, own_topics
+from tests.contract.topic import events
 from tests.contract.waiting import PATIENCE, until
 from tests.real_clients import NPM, built, run
 from tests.system.proxy import Proxy
@@ -205,13 +205,14 @@ async def test_fluent_logger_python_asks_for_nothing_and_sends_nothing_again(
 
 @pytest.mark.long
 @pytest.mark.requires("npm")
-async def test_who_gives_up_at_its_own_default(own_kafka: EmbeddedKafka, start: Receivers, node: Path) -> None:
+async def test_who_gives_up_at_its_own_default(
+    kafka: EmbeddedKafka, store: KafkaSettings, start: Receivers, node: Path
+) -> None:
     """docs/protocols/forward.md names the setting: @fluent-org/logger waits for half a second."""
-    store = own_topics(own_kafka.bootstrap)
-    receiver = await start(store)
+    receiver = await start()
     mark = uuid.uuid4().hex
     order = {"eventMode": "Forward", "port": receiver.port, "count": 1, "tag": "t", "mark": mark, "defaults": True}
-    with stopped(own_kafka.pid), pytest.raises(AssertionError, match="ack response timeout"):
+    with stopped(kafka.pid), pytest.raises(AssertionError, match="ack response timeout"):
         await run("node", node, json.dumps(order))
     await until(lambda: events(store, mark), "what the receiver still has goes to Kafka when Kafka goes on")
     assert len(await events(store, mark)) == 1
