@@ -17,11 +17,13 @@ import pytest
 from aiokafka.admin import NewPartitions, RecordsToDelete
 from aiokafka.errors import OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition
+from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
 from headrace_common.kafka.topic_ids import KnownTopic, known_topics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.rows import decode
+from headrace_lake.tables.layout import EVENTS
 from headrace_reader.fresh import tail
 from headrace_reader.fresh.rows import SCHEMA
 from headrace_reader.fresh.rows import event as row_of
@@ -221,6 +223,7 @@ def test_the_verb_shows_it_and_the_shell_looks_anew(
 ) -> None:
     lead_to(topics, monkeypatch)
     lay(tmp_path, topics, Case({}, {(0, 0): 1}, {0: 1}))
+    DeltaTable(str(tmp_path / EVENTS)).alter.set_column_metadata("event_id", {"comment": "its name"})
     sql = "select event_id, stream from events order by event_id"
 
     def lines() -> Any:
@@ -241,7 +244,7 @@ def test_the_verb_shows_it_and_the_shell_looks_anew(
     assert query.query(f"select count(*) from {LANDED}", **options) == 0
     assert capsys.readouterr().out == "1\n"
     assert query.query(None, named="schema", **options) == 0
-    assert "\tevent_id\t" in capsys.readouterr().out
+    assert "\tevent_id\tvarchar\tits name" in capsys.readouterr().out
     monkeypatch.setattr(tail, "MOST_RECORDS", 1)
     assert query.query("select count(*) from events", **options) == 0
     printed = capsys.readouterr()
