@@ -106,7 +106,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(trylast=True)  # what the tier leaves out is gone
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives what starts Spark its time, and the first place; then come Kafka, seeds, histories: workers should end together."""
+    """Gives what starts Spark its time, and the first place; then come Kafka and other long files: all should end together."""
     ranks: dict[Path, int] = {}
     for item in items:
         if item.path.is_relative_to(TESTS) and STRICT.match(str(item.path.relative_to(TESTS))):
@@ -114,7 +114,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         spark = item.get_closest_marker("spark")
         if spark and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SPARK_TIME))
-        early = item.get_closest_marker("kafka") or item.nodeid.startswith((SEEDS, HISTORIES))
+        early = item.get_closest_marker("kafka") or item.nodeid.startswith((SEEDS, HISTORIES, LONG_EVENTS))
         rank = 0 if spark else 1 if early else 2
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     items.sort(key=lambda item: ranks[item.path])
@@ -133,6 +133,7 @@ SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_maintenance.py",
 SEEDS: Final = "tests/simulation/test_simulation.py"
 """Its tests share nothing, and take minutes: each protocol's may be another worker's."""
 HISTORIES: Final = "tests/lake/test_model.py"
+LONG_EVENTS: Final = "tests/test_long_events.py"
 
 CONTRACT: Final = "tests/contract"
 """Its tests share a receiver of each protocol."""
