@@ -256,7 +256,7 @@ def test_what_is_no_record_of_ours(value: bytes | None, why: str) -> None:
 
 def test_a_log_that_contradicts_itself_is_not_served() -> None:
     with pytest.raises(LogError, match="no checkpoint"):
-        Fold(7).apply(7, "a", Create(), 0)
+        Fold(1).apply(1, "a", Create(), 0)
     fold = Fold()
     with pytest.raises(LogError, match="missing"):
         fold.apply(1, "a", Create(), 0)
