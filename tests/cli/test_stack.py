@@ -77,12 +77,6 @@ def rows(state: StateFolder, sql: str) -> list[dict[str, Any]]:
     return json.loads(done.stdout) if done.returncode == 0 else []
 
 
-def sends(state: StateFolder, events: int) -> None:
-    lines = "".join(f"line {number}\n" for number in range(events))
-    done = headrace("send", "forward", "--state", str(state.path), lines=lines)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.long
@@ -93,11 +87,12 @@ class TestRunning:
         told = status(state)
         assert told["ready"]
         assert told["lake"] == str(state.path / "lake")
-        sends(state, 500)
-        wait_for(lambda: landed(state.lake) >= 500, "landing", LANDING)
+        made = ("--rate", "500", "--for", "1s", "--then-check", "--json", "--state", str(state.path))
+        done = headrace("send", "otlp", *made)
+        assert done.returncode == 0, done.stdout + done.stderr
+        result, _, verdict = done.stdout.partition("\n")
+        assert (json.loads(result)["acknowledged"], json.loads(verdict)["lost"]) == (500, False)
         assert rows(state, "select count(distinct event_id) as n from events") == [{"n": 500}]
-        proof = ("query", "--named", "exactly-once", "--state", str(state.path))
-        wait_for(lambda: headrace(*proof).returncode == 0, "the batch's end", LANDING)
 
     def test_the_live_page_shows_it(self, state: StateFolder) -> None:
         record = state.what_runs()
@@ -149,7 +144,7 @@ class TestRunning:
         wait_for(lambda: landed(state.lake) >= 500 + told["sent"], "landing", LANDING)
         count = "select protocol, count(*) as n, count(distinct event_id) as ids from events group by all order by all"
         found = [tuple(row.values()) for row in rows(state, count)]
-        assert found == [("forward", 500, 500), ("jotter", told["sent"], told["sent"])]
+        assert found == [("jotter", told["sent"], told["sent"]), ("otlp", 500, 500)]
         assert headrace("down", "--state", str(state.path)).returncode == 0
         assert headrace("status", "--state", str(state.path)).returncode == 3
 
@@ -216,11 +211,11 @@ def test_what_a_plan_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-def test_it_counts_the_same_everywhere_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_demo_finds_all_in_the_lake_and_leaves_nothing(tmp_path: Path) -> None:
     done = headrace("demo", "--events", "2000", **QUICK, TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    names = ("sent", "acknowledged", "on the topic", "in the lake", "of them distinct ids")
-    counted = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith(names)]
-    assert counted == ["2,000"] * len(names)
+    told = [line.split() for line in done.stdout.splitlines() if line]
+    assert [words[-1] for words in told if words[0] in ("sent", "acknowledged")] == ["2,000"] * 2
+    assert [words[2:5] for words in told if words[:2] == ["ok", "lake"]] == [["2,000", "of", "2,000"]]
     assert [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))] == []
     assert list(tmp_path.glob("headrace-*")) == []

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from headrace_common.operations.errors import HeadraceError
 
 from headrace_cli.ground import DEFAULT_STATE, EXIT_DOUBT, EXIT_FAILED, EXIT_NOTHING_RUNS, CommandError
 from headrace_cli.options import KafkaOption, LakeOption, StateOption, examples, parse_moment
 
 if TYPE_CHECKING:
     from headrace_common.operations.settings import KafkaSettings
+
+    from headrace_cli.wire.connections import Tally
+
+LANDING_SECONDS: Final = 300.0
+"""Time limit of the landing job, from the last acknowledgement on. On a busy machine its first batch takes minutes."""
+_LANDED: Final = """
+    select count(distinct event_id) as events, count(distinct id) as rejects from (
+        select event_id, null as id, coalesce(body, payload::varchar) as said, received_time from events
+        union all select null, id, raw::varchar, received_time from quarantine)
+    where received_time >= timestamptz '{began}' and contains(said, '{run}')"""
 
 app = typer.Typer()
 
@@ -65,6 +78,27 @@ def check_loss(
     else:
         console.OUT.print(verdict, style="bold red" if bad else "bold green", markup=False)
     return EXIT_FAILED if lost else EXIT_DOUBT if bad else 0
+
+
+def landed_and_checked(tally: Tally, state: Path, *, as_json: bool = False) -> int:
+    """Wait until the lake has what was acknowledged to a run of `send`, then do as `check_loss`. Return `EXIT_DOUBT` if it has
+    not in time, and nothing was lost.
+    """
+    from headrace_cli import console
+    from headrace_cli.verbs import query
+
+    deadline, events, rejects = time.monotonic() + LANDING_SECONDS, 0, 0
+    sql = _LANDED.format(run=tally.run, began=tally.began.replace(microsecond=0))
+    with console.ERR.status("landing"):
+        while events + rejects < tally.acknowledged and time.monotonic() < deadline:
+            with suppress(HeadraceError):  # there is no table yet
+                ((events, rejects),) = (row.values() for row in query.run(sql, state / "lake"))
+            time.sleep(0.3)
+    landed = events + rejects >= tally.acknowledged
+    said = f"{events:,} of {tally.acknowledged:,} acknowledged events landed, and {rejects:,} in quarantine"
+    if not as_json:
+        console.line("lake", "good" if landed else "bad", said if landed else f"{said}, within {LANDING_SECONDS:.0f} s")
+    return check_loss(state, as_json=as_json) or (0 if landed else EXIT_DOUBT)
 
 
 def _known_kafka(state: Path, named: str | None) -> KafkaSettings | None:

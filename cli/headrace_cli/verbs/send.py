@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headrace_cli.ground import DEFAULT_STATE, CommandError
+from headrace_cli.ground import DEFAULT_STATE, EXIT_FAILED, CommandError
 from headrace_cli.options import CaOption, StateOption, examples, parse_span
 
 app = typer.Typer()
@@ -16,6 +16,7 @@ app = typer.Typer()
     epilog=examples(
         "cat access.log | ./headrace send forward",
         "./headrace send lumberjack --rate 1000 --for 30s --size 300 --connections 4",
+        "./headrace send otlp --rate 1000 --then-check",
         "./headrace send courier logs.example.org:5043 --ca ca.pem < events.jsonl",
     )
 )
@@ -39,9 +40,14 @@ def send(
     connections: Annotated[int, typer.Option(min=1, max=1000, help="Connections, which share the events.")] = 1,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Most events in a frame.")] = 100,
     ca: CaOption = "",
+    then_check: Annotated[
+        bool,
+        typer.Option("--then-check", help="Wait until the lake in --state has what was acknowledged, then check-loss."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Send lines or made-up events, and count the acknowledgements. Exit status 1 if one is missing. Ctrl-C ends it."""
+    from headrace_cli.verbs.check_loss import landed_and_checked
     from headrace_cli.wire.sending import sent
     from headrace_cli.wire.source import LineSource, RateSource
     from headrace_cli.wire.target import client_of, target_of
@@ -51,4 +57,6 @@ def send(
         raise CommandError("--for and --size: only events that are made up (--rate N) have them.", status=2)
     seconds, receiver = parse_span(duration or "10s", "--for"), target_of(protocol, state, target, ca)
     source = LineSource() if rate is None else RateSource(rate, seconds, size or 300)
-    return sent(receiver, source, connections, batch, as_json=as_json)
+    tally = sent(receiver, source, connections, batch, as_json=as_json)
+    checked = landed_and_checked(tally, state, as_json=as_json) if then_check else 0
+    return checked if tally.fine else EXIT_FAILED

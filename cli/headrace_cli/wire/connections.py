@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
@@ -25,6 +26,9 @@ KEPT: Final = 100_000
 class Tally:
     """The outcome of a run. Times in seconds."""
 
+    run: str = ""
+    """What its events are marked with."""
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
     sent: int = 0
     acknowledged: int = 0
     frames: int = 0

@@ -13,7 +13,7 @@ from headrace_reader.text import printable
 from rich.text import Text
 
 from headrace_cli import console
-from headrace_cli.ground import EXIT_FAILED, CommandError
+from headrace_cli.ground import CommandError
 from headrace_cli.wire.connections import Connection, Tally
 from headrace_cli.wire.source import EventSource
 from headrace_cli.wire.target import Target
@@ -22,18 +22,17 @@ ANSWER_SECONDS: Final = 60.0
 """Time that a receiver has for each acknowledgement."""
 
 
-def sent(target: Target, source: EventSource, connections: int = 1, batch: int = 100, *, as_json: bool = False) -> int:
-    """Send all that `source` has, and print the result. Return 0 if all was acknowledged, else 1.
-
-    Raises `CommandError` if nothing could be sent at all.
-    """
+def sent(
+    target: Target, source: EventSource, connections: int = 1, batch: int = 100, *, as_json: bool = False
+) -> Tally:
+    """Send all that `source` has, print the result and return it. Raises `CommandError` if nothing could be sent at all."""
     tally = asyncio.run(_until_ctrl_c(target, source, connections, batch))
     if source.problem:
         tally.problems[source.problem] += 1
         tally.complete = False
     if not tally.sent and tally.problems:
         raise CommandError(f"{next(iter(tally.problems))}.")
-    figures = _figures(tally, source.run)
+    figures = _figures(tally)
     if as_json:
         print(json.dumps({**figures, "problems": dict(tally.problems)}))
     else:
@@ -47,14 +46,14 @@ def sent(target: Target, source: EventSource, connections: int = 1, batch: int =
         if not tally.fine:
             left = "" if tally.complete else ", and not all was sent"
             console.ERR.print(Text(f"{tally.in_flight:,} events were not acknowledged{left}.", style="red"))
-    return 0 if tally.fine else EXIT_FAILED
+    return tally
 
 
 async def run(
     target: Target, source: EventSource, connections: int = 1, batch: int = 100, patience: float | None = None
 ) -> Tally:
     """Send all that `source` has over some connections. Never raises for what servers do."""
-    tally, began = Tally(), time.monotonic()
+    tally, began = Tally(source.run), time.monotonic()
     common = (target, source, tally, batch, patience or ANSWER_SECONDS)
     await asyncio.gather(*(Connection(*common).run() for _ in range(connections)))
     tally.took = time.monotonic() - began
@@ -73,10 +72,10 @@ async def _until_ctrl_c(target: Target, source: EventSource, connections: int, b
     return await run(target, source, connections, batch)
 
 
-def _figures(tally: Tally, run: str) -> Mapping[str, Any]:
+def _figures(tally: Tally) -> Mapping[str, Any]:
     """Return the result by name; times are in seconds."""
     return {
-        "run": run,
+        "run": tally.run,
         "sent": tally.sent,
         "acknowledged": tally.acknowledged,
         "frames": tally.frames,

@@ -85,7 +85,7 @@ _PATHS: Final = ("/", "/login", "/cart", "/checkout", "/search", "/api/v1/orders
 
 
 def shop_event(number: int) -> dict[str, Any]:
-    """Return an event of a web shop's log. It has no mark."""
+    """Return an event of a web shop's log, without a mark."""
     return {
         "n": number,
         "level": _LEVELS[number % len(_LEVELS)],
@@ -103,7 +103,9 @@ class ShopSource(EventSource):
         self._total = total
 
     async def take(self, most: int) -> list[Event]:
-        return [shop_event(number) for number in self._next(min(most, self._total - self.taken))]
+        return [
+            {**shop_event(number), **self._mark(number)} for number in self._next(min(most, self._total - self.taken))
+        ]
 
 
 class LineSource(EventSource):

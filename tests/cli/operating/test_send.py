@@ -59,16 +59,16 @@ def saying(answer: bytes | None) -> Serve:
     return serve
 
 
-def to(protocol: str, address: str, source: EventSource, ca: str = "", **how: Any) -> int:
-    """Sends as `send` does; its exit status."""
-    return sent(target_of(protocol, Path("nowhere"), address, ca), source, **how)
+def to(protocol: str, address: str, source: EventSource, ca: str = "", **how: Any) -> bool:
+    """Sends as `send` does; whether all was acknowledged."""
+    return sent(target_of(protocol, Path("nowhere"), address, ca), source, **how).fine
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_events_at_a_rate_arrive_once(protocol: str, capfd: pytest.CaptureFixture[str]) -> None:
     stored = Stored(protocol)
     with serving(stored) as target:
-        assert to(protocol, target, RateSource(2000, 0.5, 400), connections=3, batch=7, as_json=True) == 0
+        assert to(protocol, target, RateSource(2000, 0.5, 400), connections=3, batch=7, as_json=True)
     told = json.loads(capfd.readouterr().out)
     assert (told["sent"], told["acknowledged"], told["problems"]) == (1000, 1000, {})
     assert 0 < told["p50"] <= told["p99"]
@@ -83,14 +83,14 @@ def test_lines_of_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     (tmp_path / "lines").write_bytes(b'plain \xff text\r\n\n{"a": 1}\n[1]\n' + b"x" * (LINE_BYTES + 5) + b"\nlast")
     stored = Stored("forward")
     with serving(stored) as target:
-        assert to("forward", target, LineSource((tmp_path / "lines").open("rb")), batch=2) == 0
+        assert to("forward", target, LineSource((tmp_path / "lines").open("rb")), batch=2)
         first, *rest = sorted(stored.bodies, key=lambda body: body["headrace"]["n"])
         assert first["message"] == "plain \ufffd text"
         assert rest[0]["a"] == 1
         assert [body["message"] for body in rest[1:]] == ["[1]", "x" * LINE_BYTES, "last"]
         (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
         capfd.readouterr()
-        assert to("forward", target, LineSource((tmp_path / "lines").open("rb")), batch=1000, as_json=True) == 0
+        assert to("forward", target, LineSource((tmp_path / "lines").open("rb")), batch=1000, as_json=True)
     assert json.loads(capfd.readouterr().out)["frames"] <= 40, "many lines fill a frame"
     assert len(stored.bodies) == 20_005
 
@@ -99,7 +99,7 @@ def test_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     stored, ours = Stored("lumberjack"), str(authority.file)
     with serving(stored, authority.server()) as target:
-        assert to("lumberjack", target, RateSource(100, 0.1, 300), ours) == 0
+        assert to("lumberjack", target, RateSource(100, 0.1, 300), ours)
         assert len(stored.bodies) == 10
         with pytest.raises(CommandError, match="not trusted"):
             to("lumberjack", target, RateSource(10, 1, 300), "system")
@@ -154,7 +154,7 @@ def device(answer: bytes, heard: list[list[bytes]]) -> Iterator[str]:
 def test_logjam_is_one_message_an_event_and_202_counts(capfd: pytest.CaptureFixture[str]) -> None:
     heard: list[list[bytes]] = []
     with device(b"202 Accepted", heard) as address:
-        assert to("logjam", address, RateSource(2000, 0.1, 300), connections=2, batch=50, as_json=True) == 0
+        assert to("logjam", address, RateSource(2000, 0.1, 300), connections=2, batch=50, as_json=True)
     found = json.loads(capfd.readouterr().out)
     assert (found["sent"], found["acknowledged"], found["frames"], len(heard)) == (200, 200, 200, 200)
     assert {decode_meta(message[-1]).compression for message in heard} == set(range(len(METHODS)))
@@ -186,7 +186,7 @@ def test_a_server_that_does_not_acknowledge(
     if answer == b"":
         monkeypatch.setattr(verb, "ANSWER_SECONDS", 2)
     with device(answer or b"", []) if protocol == "logjam" else serving(saying(answer)) as target:
-        assert to(protocol, target, RateSource(1000, 0.1, 300)) == 1
+        assert not to(protocol, target, RateSource(1000, 0.1, 300))
     err = capfd.readouterr().err
     assert f"{target} " in err
     assert sentence in err
