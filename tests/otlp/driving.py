@@ -63,9 +63,9 @@ def answers(data: bytes) -> list[Answered]:
     return found
 
 
-def session(peer: Peer = PEER, **limits: Any) -> OtlpSession:
+def session(peer: Peer = PEER, problems: Callable[[], list[str]] = list, **limits: Any) -> OtlpSession:
     """With the default limits, but for those named."""
-    return OtlpSession(peer, with_constants(LimitSettings, limits)(**limits))
+    return OtlpSession(peer, with_constants(LimitSettings, limits)(**limits), problems)
 
 
 @dataclass

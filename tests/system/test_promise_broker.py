@@ -10,6 +10,7 @@ import uuid
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import msgpack
 import orjson
@@ -21,6 +22,7 @@ from headrace_forward.client import ForwardClient
 
 from tests.contract.dialect import ContractClient, values
 from tests.contract.forward import ForwardDialect
+from tests.contract.otlp import OtlpDialect
 from tests.contract.receiver import Receiver, Receivers
 from tests.contract.stopping import stopped
 from tests.contract.topic import events, quarantined, reassembled
@@ -184,3 +186,30 @@ async def test_a_stopped_broker(broker: Broker, topics: KafkaSettings, start: Re
         mine = [(record.json["frame"], record.json["n"]) for record in records if record.json["mark"] == own]
         assert mine == [(frame, n) for frame in range(1, count) for n in range(8)]
     assert len({record.id for record in records}) == len(records)
+
+
+@pytest.mark.long
+async def test_otlp_refuses_while_kafka_is_away(broker: Broker, topics: KafkaSettings, tmp_path: Path) -> None:
+    taken, refused = values(3), values(3)
+    with Receivers("otlp", topics, tmp_path) as start:
+        receiver = await start()
+        async with AsyncExitStack() as ending:
+            client, other, later = [
+                await ending.enter_async_context(await ContractClient.connect(OtlpDialect(), receiver.address))
+                for _ in range(3)
+            ]
+            with stopped(broker.pid):
+                number = await client.send(taken)
+
+                async def red() -> bool:
+                    return not await receiver.ready()
+
+                await until(red, "/readyz is red")
+                await other.send(refused)
+                await other.sees_end()
+                assert (other.acknowledged, client.closed) == ([], False)
+            await client.receives(number)
+            await until(receiver.ready, "/readyz is green again")
+            await later.receives(await later.send(values(3)))
+    assert [record.json["body"] for record in await events(topics, taken[0]["mark"])] == taken
+    assert await events(topics, refused[0]["mark"]) == []

@@ -30,8 +30,6 @@ def any_value(value: Any) -> AnyValue:
         return AnyValue(kvlist_value=KeyValueList(values=attributes(value)))
     if isinstance(value, (list, tuple)):
         return AnyValue(array_value=ArrayValue(values=map(any_value, value)))
-    if value is None:
-        return AnyValue()
     kind = {bool: "bool_value", int: "int_value", float: "double_value"}.get(type(value), "string_value")
     return AnyValue(**{kind: value})
 

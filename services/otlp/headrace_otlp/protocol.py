@@ -20,8 +20,8 @@ def build(runtime: Runtime[ServiceSettings]) -> Parts:
 
     from headrace_otlp.session import OtlpSession
 
-    limits = runtime.settings.limits
-    return Parts(stream_listeners(runtime, PORT, lambda peer: OtlpSession(peer, limits)))
+    limits, problems = runtime.settings.limits, runtime.receiver.publisher.ready_problems
+    return Parts(stream_listeners(runtime, PORT, lambda peer: OtlpSession(peer, limits, problems)))
 
 
 PROTOCOL: Final = Protocol(

@@ -1,12 +1,12 @@
 """One OTLP client's conversation, pure: requests are answered in their order, one of logs when Kafka has all its records.
 
-Nobody is told to send again: an exporter of OpenTelemetry gives up what it would send after its timeout, so it hears at its end.
+Only while Kafka is away for long is a client told to send again: an SDK gives up what it would send after its timeout.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final
 
@@ -21,14 +21,18 @@ from headrace_otlp.wire import OtlpDecoder, Request
 PIPELINED: Final = 1024
 """Answers that may wait for their turn: a client that sends further requests is not served."""
 
+RETRY_AFTER: Final = "5"
+"""Seconds until a client may send again what was not stored."""
+
 
 class OtlpSession(ByteSession):
-    """Requests in, responses out."""
+    """Requests in, responses out. `problems`: why Kafka can take nothing now; empty if it can."""
 
-    def __init__(self, peer: Peer, limits: LimitSettings) -> None:
+    def __init__(self, peer: Peer, limits: LimitSettings, problems: Callable[[], list[str]] = list) -> None:
         self._decoder: OtlpDecoder = OtlpDecoder(limits.frame_bytes)
         self._peer = peer
         self._limits = limits
+        self._problems = problems
         self._tickets = count()
         self._ready: deque[RequestFrame] = deque()
         self._storing: dict[Ticket, RequestFrame] = {}
@@ -43,17 +47,13 @@ class OtlpSession(ByteSession):
 
     @override
     def outgoing(self) -> bytes:
-        """Returns the answers that are due, up to the first request that waits."""
-        out = []
-        while self._owed and not self.over:
-            oldest = self._owed[0]
-            answer = oldest.answer if isinstance(oldest, Request) else oldest
-            if not answer:
-                break
-            out.append(answer)
+        """Returns the answer to the oldest request, if it is known."""
+        oldest = self._owed[0] if self._owed and not self.over else b""
+        answer = oldest.answer if isinstance(oldest, Request) else oldest
+        if answer:
             self.over = isinstance(oldest, Request) and oldest.last
             self._owed.popleft()
-        return b"".join(out)
+        return answer
 
     # Bytes to requests
 
@@ -70,7 +70,11 @@ class OtlpSession(ByteSession):
         if len(self._owed) >= PIPELINED:
             raise self._decoder.fault("too many requests at once", limit="PIPELINED")
         self._owed.append(message)
-        if isinstance(message, Request) and message.is_of_logs():
+        if not isinstance(message, Request) or not message.is_of_logs():
+            return
+        if self._problems():
+            message.fail(503, "Kafka takes nothing now", ("Retry-After", RETRY_AFTER), ("Connection", "close"))
+        else:
             frame = RequestFrame(message, next(self._tickets), now_ms, self._peer, self._limits)
             self._ready.append(frame)
             self._storing[frame.ticket] = frame
