@@ -29,7 +29,7 @@ TOOLS: Final = {
     "kubeconform": "kubeconform -v", "chromium": "chromium --version", "promtool": "promtool --version",
     "actionlint": "actionlint -version", "zizmor": "zizmor --version", "cargo": "cargo --version",
     "k8s": "kubectl version --request-timeout=10s", "node": "kubectl version --request-timeout=10s",
-    "rsyslog": "dpkg -s rsyslog-relp",
+    "rsyslog": "dpkg -s rsyslog-relp rsyslog-gnutls rsyslog-openssl", "syslog-ng": "syslog-ng --version",
 }  # fmt: skip
 """What a test may require, and what it answers if it is there."""
 

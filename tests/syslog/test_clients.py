@@ -1,4 +1,4 @@
-"""rsyslog, with the configuration of the page and without RELP, and logger."""
+"""rsyslog, with the configuration of the page and without RELP, syslog-ng and logger, plain and over TLS."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from headrace_cli.machine.tether import tethered
 from headrace_cli.verbs.snippet import configuration
 
+from tests.contract.certificates import Authority
 from tests.contract.embedded import EmbeddedKafka
 from tests.contract.receiver import HOST, Receiver
 from tests.contract.topic import Stored, events, own_topics
@@ -28,6 +29,17 @@ global(workDirectory="{folder}" localHostname="web1.example.org")
 
 LOGGER = (("--tcp",), ("--tcp", "--octet-count"), ("--udp",))
 OMFWD = ('protocol="tcp"', 'protocol="tcp" tcp_framing="octet-counted"', 'protocol="udp"')
+OMFWD_TLS = """
+action(type="omfwd" target="localhost" port="{port}" protocol="tcp" tcp_framing="octet-counted" streamDriver="{driver}"
+       streamDriverMode="1" streamDriverAuthMode="x509/name" streamDriverPermittedPeers="localhost")"""
+SYSLOG_NG = """
+@version: 3.35
+log {{
+    source {{ unix-dgram("{folder}/log"); }};
+    destination {{ network("localhost" port({port}) persist-name("lines") transport("tls") tls(ca-file("{ca}"))); }};
+    destination {{ syslog("localhost" port({port}) transport("tls") tls(ca-file("{ca}"))); }};
+}};
+"""
 
 
 @contextlib.contextmanager
@@ -35,8 +47,23 @@ def rsyslog(folder: Path, actions: str) -> Iterator[None]:
     """It reads from the socket `log` of the folder."""
     path = folder / "rsyslog.conf"
     path.write_text(LOCAL.format(folder=folder) + actions)
-    command = ["rsyslogd", "-n", "-f", str(path), "-i", str(folder / "pid")]
-    with (folder / "rsyslog.log").open("wb") as said:
+    with running(folder, ["rsyslogd", "-n", "-f", str(path), "-i", str(folder / "pid")]):
+        yield
+
+
+@contextlib.contextmanager
+def syslog_ng(folder: Path, configuration: str) -> Iterator[None]:
+    """It reads from the socket `log` of the folder."""
+    path = folder / "syslog-ng.conf"
+    path.write_text(configuration)
+    own = [f"--{name}={folder / name}" for name in ("persist-file", "pidfile", "control")]
+    with running(folder, ["syslog-ng", "--foreground", "--no-caps", f"--cfgfile={path}", *own]):
+        yield
+
+
+@contextlib.contextmanager
+def running(folder: Path, command: list[str]) -> Iterator[None]:
+    with (folder / "client.log").open("wb") as said:
         process = subprocess.Popen(tethered(command), stdout=said, stderr=said)
     try:
         yield
@@ -104,3 +131,39 @@ async def test_logger_and_rsyslog_are_understood_over_tcp_and_udp(kafka: Embedde
             await until(all_there, "all lines are stored")
         found = [(record.json["app_name"], record.json["message"]) for record in await events(topics)]
     assert sorted(found) == [("app", "line 10")] * len(LOGGER) + [("app", "line 11")] * len(OMFWD)
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    "client", [pytest.param(name, marks=pytest.mark.requires(name)) for name in ("rsyslog", "syslog-ng")]
+)
+async def test_clients_are_understood_over_tls(kafka: EmbeddedKafka, tmp_path: Path, client: str) -> None:
+    topics, authority = own_topics(kafka.bootstrap), Authority(tmp_path)
+    cert, key = authority.issue("server", "server")
+    secured = {"tls": {"cert": cert, "key": key}}
+    with Receiver("syslog", topics, tmp_path, secured) as syslog, Receiver("relp", topics, tmp_path, secured) as relp:
+        await syslog.start()
+        await relp.start()
+        told = {"folder": tmp_path, "port": syslog.port, "ca": authority.file}
+        if client == "rsyslog":
+            actions = [f'global(DefaultNetstreamDriverCAFile="{authority.file}")']
+            page = configuration("rsyslog", "localhost", relp.port, str(authority.file))
+            own = page.replace("/etc/headrace/client.pem", str(cert)).replace("/etc/headrace/client.key", str(key))
+            actions += [own, *(OMFWD_TLS.format(driver=driver, **told) for driver in ("gtls", "ossl"))]
+            sending = rsyslog(tmp_path, "\n".join(actions))
+        else:
+            sending = syslog_ng(tmp_path, SYSLOG_NG.format(**told))
+        wanted = ["relp", "syslog", "syslog"] if client == "rsyslog" else ["syslog", "syslog"]
+        with sending:
+            await until((tmp_path / "log").exists, "the client listens")
+            say(tmp_path, 10, 1)
+
+            async def all_there() -> bool:
+                return len(await events(topics)) >= len(wanted)
+
+            await until(all_there, "all lines are stored")
+        found = [(r["ce_source"], r.json["app_name"], r.json["message"].strip()) for r in await events(topics)]
+    assert sorted((source.split("/")[1], app, text) for source, app, text in found) == [
+        (protocol, "app", "line 10") for protocol in wanted
+    ]
