@@ -19,7 +19,7 @@ case $1 in
     HEADRACE_REGISTRY=$REGISTRY/ HEADRACE_TAG=$version-$kind docker buildx bake --file docker-compose.yml \
       --allow fs.read=/dev/null --push --sbom=true --provenance=mode=max \
       --set "*.args.VERSION=$version" --set "*.args.REVISION=$(git rev-parse HEAD)" \
-      courier forward logjam lumberjack otlp relp segment syslog live lake # the image of `live` is headrace-tools
+      $(sed -n 's/.*image: .*headrace-\([a-z]*\):.*/\1/p' docker-compose.yml | sort -u | sed 's/tools/live/')
     ;;
   join)
     if docker buildx imagetools inspect "$name:$version" >/dev/null 2>&1; then

@@ -37,6 +37,12 @@ ENV = dict(
 PACKAGES = {path.name: f"headrace_{path.name}" for path in (ROOT / "services").iterdir() if path.is_dir()}
 RECEIVERS = {each.name: each for each in installed() if each.build.__module__.partition(".")[0] in PACKAGES.values()}
 """A package may have several."""
+LISTS = (
+    *(".env", "docker-compose.yml", "deploy/compose/prometheus.yml", "pyproject.toml", "cli/pyproject.toml"),
+    *(f"deploy/helm/headrace/{name}" for name in ("values.yaml", "values.schema.json", "templates/_receivers.tpl")),
+    *(".github/workflows/release.yml", "README.md", "spark_jobs/headrace_lake/upkeep/operations.py"),
+)
+"""Files that name each receiver by hand, or its package."""
 DOCKERFILES = ("services/Dockerfile", "cli/Dockerfile", "spark_jobs/Dockerfile")
 
 
@@ -55,6 +61,13 @@ def test_a_receiver_has_its_port_drain_and_memory(name: str) -> None:
     assert seconds(service["stop_grace_period"]) >= LimitSettings().drain_time + 5
     budget = LimitSettings().process_budget
     assert read_bytes(service["mem_limit"].replace("m", "MiB")) >= 2 * budget + 128 * 2**20
+
+
+@pytest.mark.parametrize("file", LISTS)
+def test_a_list_kept_by_hand_has_every_receiver(file: str) -> None:
+    words = {*re.findall(r"[a-z]+", (ROOT / file).read_text().lower())}
+    packages = {name: each.build.__module__.split(".")[0].removeprefix("headrace_") for name, each in RECEIVERS.items()}
+    assert [name for name, package in packages.items() if not {name, package} & words] == []
 
 
 @pytest.mark.parametrize("name", SERVICES)
