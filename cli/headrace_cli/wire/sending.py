@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace_reader.text import printable
@@ -32,7 +31,16 @@ def sent(
         tally.complete = False
     if not tally.sent and tally.problems:
         raise CommandError(f"{next(iter(tally.problems))}.")
-    figures = _figures(tally)
+    figures: dict[str, Any] = {  # times in seconds
+        "run": tally.run,
+        "sent": tally.sent,
+        "acknowledged": tally.acknowledged,
+        "frames": tally.frames,
+        "bytes": tally.size,
+        "seconds": round(tally.took, 3),
+        "p50": tally.quantile(0.5),
+        "p99": tally.quantile(0.99),
+    }
     if as_json:
         print(json.dumps({**figures, "problems": dict(tally.problems)}))
     else:
@@ -70,17 +78,3 @@ async def _until_ctrl_c(target: Target, source: EventSource, connections: int, b
 
     loop.add_signal_handler(signal.SIGINT, stop)
     return await run(target, source, connections, batch)
-
-
-def _figures(tally: Tally) -> Mapping[str, Any]:
-    """Return the result by name; times are in seconds."""
-    return {
-        "run": tally.run,
-        "sent": tally.sent,
-        "acknowledged": tally.acknowledged,
-        "frames": tally.frames,
-        "bytes": tally.size,
-        "seconds": round(tally.took, 3),
-        "p50": tally.quantile(0.5),
-        "p99": tally.quantile(0.99),
-    }
