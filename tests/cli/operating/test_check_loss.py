@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from headrace_cli.ground import EXIT_DOUBT, EXIT_FAILED
 from headrace_cli.operating import loss
-from headrace_cli.verbs.check_loss import check_loss
+from headrace_cli.verbs import check_loss as verb
+from headrace_cli.verbs.check_loss import check_loss, landed_and_checked
+from headrace_cli.wire.connections import Tally
 from headrace_common.operations.settings import KafkaSettings
 
 from tests.cli.operating.topics import event_headers, lead_to, put
@@ -119,3 +122,23 @@ def test_the_tables_half_is_shown_where_kafka_is_away(tmp_path: Path, capsys: py
     assert (kafka.split()[:2], verdict) == (["!!", "kafka"], "in doubt: kafka")
     assert check_loss(tmp_path) == 0
     assert "without a look at Kafka" in capsys.readouterr().out
+
+
+def test_what_was_acknowledged_is_looked_for_in_both_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = [
+        event(0, body='{"run":"5f0"}', received_time=MOMENT),
+        event(1, body=None, payload=b"\xff5f0", received_time=MOMENT),
+    ]
+    early = event(2, body='{"run":"5f0"}', received_time=MOMENT - timedelta(days=1))
+    bad = reject(3, id="d.3", raw=b"\xff5f0", received_time=MOMENT)
+    make(tmp_path / "lake", batches=[named(**batch(0, 4, 3, 1))], events=[*mine, early], quarantine=[bad])
+    tally = Tally("5f0", MOMENT, sent=4, acknowledged=3)
+    assert landed_and_checked(tally, tmp_path) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.split()[:5] == ["ok", "lake", "2", "of", "3"]
+    tally.acknowledged = 4
+    monkeypatch.setattr(verb, "LANDING_SECONDS", 0)
+    assert landed_and_checked(tally, tmp_path) == EXIT_DOUBT
+    assert capsys.readouterr().out.startswith("!!")
