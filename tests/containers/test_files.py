@@ -98,14 +98,8 @@ def test_variables_of_ours_are_settings() -> None:
 
 
 def test_prometheus_asks_every_part() -> None:
-    document = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yml").read_text())
-    targets = {
-        target.removesuffix(":8080")
-        for job in document["scrape_configs"]
-        for static in job["static_configs"]
-        for target in static["targets"]
-    }
-    assert targets == {*RECEIVERS, "lake"}
+    asked = re.findall(r"(\w+):8080", (ROOT / "deploy" / "compose" / "prometheus.yml").read_text())
+    assert {*asked} == {*RECEIVERS, "lake"}
 
 
 @pytest.mark.parametrize("file", DOCKERFILES)

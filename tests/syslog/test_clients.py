@@ -29,9 +29,8 @@ global(workDirectory="{folder}" localHostname="web1.example.org")
 
 LOGGER = (("--tcp",), ("--tcp", "--octet-count"), ("--udp",))
 OMFWD = ('protocol="tcp"', 'protocol="tcp" tcp_framing="octet-counted"', 'protocol="udp"')
-OMFWD_TLS = """
-action(type="omfwd" target="localhost" port="{port}" protocol="tcp" tcp_framing="octet-counted" streamDriver="{driver}"
-       streamDriverMode="1" streamDriverAuthMode="x509/name" streamDriverPermittedPeers="localhost")"""
+OMFWD_TLS = """streamDriverMode="1" streamDriverAuthMode="x509/name" streamDriverPermittedPeers="localhost"
+    protocol="tcp" tcp_framing="octet-counted" streamDriver="""
 SYSLOG_NG = """
 @version: 3.35
 log {{
@@ -40,36 +39,27 @@ log {{
     destination {{ syslog("localhost" port({port}) transport("tls") tls(ca-file("{ca}"))); }};
 }};
 """
+COMMANDS = {
+    "rsyslog": "rsyslogd -n -f {0}/conf -i {0}/pid",
+    "syslog-ng": "syslog-ng -F --no-caps -f {0}/conf -R {0}/persist -p {0}/pid -c {0}/control",
+}
 
 
 @contextlib.contextmanager
-def rsyslog(folder: Path, actions: str) -> Iterator[None]:
+def running(folder: Path, configuration: str, client: str = "rsyslog") -> Iterator[None]:
     """It reads from the socket `log` of the folder."""
-    path = folder / "rsyslog.conf"
-    path.write_text(LOCAL.format(folder=folder) + actions)
-    with running(folder, ["rsyslogd", "-n", "-f", str(path), "-i", str(folder / "pid")]):
-        yield
-
-
-@contextlib.contextmanager
-def syslog_ng(folder: Path, configuration: str) -> Iterator[None]:
-    """It reads from the socket `log` of the folder."""
-    path = folder / "syslog-ng.conf"
-    path.write_text(configuration)
-    own = [f"--{name}={folder / name}" for name in ("persist-file", "pidfile", "control")]
-    with running(folder, ["syslog-ng", "--foreground", "--no-caps", f"--cfgfile={path}", *own]):
-        yield
-
-
-@contextlib.contextmanager
-def running(folder: Path, command: list[str]) -> Iterator[None]:
+    (folder / "conf").write_text(configuration)
     with (folder / "client.log").open("wb") as said:
-        process = subprocess.Popen(tethered(command), stdout=said, stderr=said)
+        process = subprocess.Popen(tethered(COMMANDS[client].format(folder).split()), stdout=said, stderr=said)
     try:
         yield
     finally:
         process.terminate()
         process.wait()
+
+
+def rsyslog(folder: Path, actions: str) -> contextlib.AbstractContextManager[None]:
+    return running(folder, LOCAL.format(folder=folder) + actions)
 
 
 def say(folder: Path, first: int, count: int = LINES) -> None:
@@ -145,16 +135,15 @@ async def test_clients_are_understood_over_tls(kafka: EmbeddedKafka, tmp_path: P
     with Receiver("syslog", topics, tmp_path, secured) as syslog, Receiver("relp", topics, tmp_path, secured) as relp:
         await syslog.start()
         await relp.start()
-        told = {"folder": tmp_path, "port": syslog.port, "ca": authority.file}
-        if client == "rsyslog":
-            actions = [f'global(DefaultNetstreamDriverCAFile="{authority.file}")']
-            page = configuration("rsyslog", "localhost", relp.port, str(authority.file))
-            own = page.replace("/etc/headrace/client.pem", str(cert)).replace("/etc/headrace/client.key", str(key))
-            actions += [own, *(OMFWD_TLS.format(driver=driver, **told) for driver in ("gtls", "ossl"))]
-            sending = rsyslog(tmp_path, "\n".join(actions))
-        else:
-            sending = syslog_ng(tmp_path, SYSLOG_NG.format(**told))
-        wanted = ["relp", "syslog", "syslog"] if client == "rsyslog" else ["syslog", "syslog"]
+        ca, to = authority.file, f'action(type="omfwd" target="localhost" port="{syslog.port}"'
+        page = configuration("rsyslog", "localhost", relp.port, str(ca))
+        own = page.replace("/etc/headrace/client.pem", str(cert)).replace("/etc/headrace/client.key", str(key))
+        plain = [f'{to} {OMFWD_TLS}"{driver}")' for driver in ("gtls", "ossl")]
+        sending = rsyslog(tmp_path, "\n".join([f'global(DefaultNetstreamDriverCAFile="{ca}")', own, *plain]))
+        wanted = [("relp", "line 10"), ("syslog", "line 10"), ("syslog", "line 10")]
+        if client == "syslog-ng":
+            told, wanted = SYSLOG_NG.format(folder=tmp_path, port=syslog.port, ca=ca), wanted[1:]
+            sending = running(tmp_path, told, client)
         with sending:
             await until((tmp_path / "log").exists, "the client listens")
             say(tmp_path, 10, 1)
@@ -163,7 +152,5 @@ async def test_clients_are_understood_over_tls(kafka: EmbeddedKafka, tmp_path: P
                 return len(await events(topics)) >= len(wanted)
 
             await until(all_there, "all lines are stored")
-        found = [(r["ce_source"], r.json["app_name"], r.json["message"].strip()) for r in await events(topics)]
-    assert sorted((source.split("/")[1], app, text) for source, app, text in found) == [
-        (protocol, "app", "line 10") for protocol in wanted
-    ]
+        found = [(record["ce_source"].split("/")[1], record.json["message"].strip()) for record in await events(topics)]
+    assert sorted(found) == wanted
