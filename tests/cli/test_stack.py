@@ -216,6 +216,6 @@ def test_the_demo_finds_all_in_the_lake_and_leaves_nothing(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     told = [line.split() for line in done.stdout.splitlines() if line]
     assert [words[-1] for words in told if words[0] in ("sent", "acknowledged")] == ["2,000"] * 2
-    assert [words[2:5] for words in told if words[:2] == ["ok", "lake"]] == [["2,000", "of", "2,000"]]
+    assert [words[4] for words in told if words[:4] == ["ok", "lake", "2,000", "of"]] == ["2,000"]
     assert [process for process in psutil.process_iter() if str(tmp_path) in " ".join(command(process))] == []
     assert list(tmp_path.glob("headrace-*")) == []
