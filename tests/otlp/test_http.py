@@ -187,7 +187,11 @@ def test_a_body_not_understood_is_quarantined_as_it_came(content: bytes, coding:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"resourceLogs":3}', b'{"resourceLogs":[{"scopeLogs":[{"logRecords":{"a":{}}}]}]}']
+    "content",
+    [
+        *(b"", b"{", b"[]", b'{"resourceLogs":3}', b'{"resourceLogs":[{"scopeLogs":[{"logRecords":{"a":{}}}]}]}'),
+        *(b'{"resourceSpans":[{}]}', b'{"resourceLogs":[{"instrumentationLibraryLogs":[{"logRecords":[{}]}]}]}'),
+    ],
 )
 def test_json_that_is_no_request_is_quarantined(content: bytes) -> None:
     outcome = every_way(request(content, JSON))

@@ -51,7 +51,7 @@ class OtlpAttribute(StrEnum):
     """Keys of attributes that OTLP's records alone have, in quarantine."""
 
     ENCODING = "encoding"  # the media type of the content, which is a request's body
-    COMPRESSION = "compression"  # its content coding
+    COMPRESSION = "compression"  # its content coding; empty if it has none
 
 
 class RequestFrame(Frame):
@@ -121,6 +121,8 @@ class RequestFrame(Frame):
         if request.encoding == JSON:
             content = yield from protobuf_of(content)
         groups = yield from cut(content, limits.frame_events)
+        if not groups and len(request.body) > len(b"{}"):
+            raise ContentError(Reason.BAD_RECORD, "no log record")  # traces, say, or an older form
         repeated = sum((len(each.resource) + len(each.scope)) * len(each.records) for each in groups)
         if (size := len(content) + repeated) > limits.inflated_bytes:
             detail = f"events of {size} bytes, LIMITS__INFLATED_BYTES {limits.inflated_bytes}"
@@ -133,9 +135,8 @@ class RequestFrame(Frame):
         return self._whole(Reason.INTERNAL, detail)
 
     def _whole(self, reason: Reason, detail: str) -> Reject:
-        request, about = self._request, {OtlpAttribute.ENCODING.value: self._request.encoding}
-        if request.coding:
-            about[OtlpAttribute.COMPRESSION.value] = request.coding
+        request = self._request
+        about = {OtlpAttribute.ENCODING.value: request.encoding, OtlpAttribute.COMPRESSION.value: request.coding}
         envelope = Envelope(NAME, source(NAME, self._peer.identity), "")
         name = deterministic_id(NAME, self._peer.certificate, request.body)
         return envelope.reject(reason, detail, request.body, name, orjson.dumps(about))
@@ -198,7 +199,6 @@ class _GroupEvents:
             name = self._named(index)
             return self._envelope.reject(error.reason, str(error), self._alone(raw), name, orjson.dumps(about))
         is_fine = record.time_unix_nano % COARSE or record.observed_time_unix_nano % COARSE
-        # Else another event may have the same bytes: in doubt what is sent again is a second row.
         name = self._named(index) if is_fine and self._is_named else self._unnamed(index)
         time = rfc3339(*divmod(nanoseconds, 10**9)) if nanoseconds else self._now
         return self._envelope.event(name, time, value, attributes)

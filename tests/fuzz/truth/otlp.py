@@ -124,7 +124,7 @@ def told(s: Chance) -> Told:
         broken = sum(each.broken for each in records)
         if broken and encoding == JSON:  # none of them is read
             found.replies.append((400, 0))
-            about: dict[str, Any] = {"encoding": JSON} | ({"compression": coding} if coding else {})
+            about: dict[str, Any] = {"encoding": JSON, "compression": coding}
             own = named(b"otlp", b"", packed)
             found.parts.append(Part(packed, own, "-", source("otlp"), "", about, "bad_record"))
             continue
