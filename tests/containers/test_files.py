@@ -21,13 +21,7 @@ class Loader(yaml.SafeLoader):
     """Knows the tags of compose."""
 
 
-def _reset(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
-    if isinstance(node, yaml.SequenceNode):
-        return loader.construct_sequence(node, deep=True)
-    return None
-
-
-Loader.add_constructor("!reset", _reset)
+Loader.add_constructor("!reset", lambda *_: None)
 
 COMPOSE = yaml.load((ROOT / "docker-compose.yml").read_text(), Loader)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
