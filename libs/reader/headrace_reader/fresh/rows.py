@@ -91,10 +91,7 @@ def instant(said: str) -> datetime | None:
 
 
 def received(timestamp: int) -> datetime:
-    """Returns when a record was received, by its Unix time in milliseconds: any producer writes one, which may be any number.
-
-    1970 stands for what has no date.
-    """
+    """Returns when a record was received, by its Unix time in milliseconds, as a producer wrote it; 1970 if that is no date."""
     with suppress(ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(timestamp / 1000, UTC)
     return datetime.fromtimestamp(0, UTC)
