@@ -22,7 +22,7 @@ class Reader:
     def __init__(self, budget: Budget, *, has_stored: bool = False) -> None:
         self.budget = budget
         self.has_stored = has_stored
-        self.partial_bytes = self.pending = self.turn = 0
+        self.partial_bytes = self.pending = self.last_read = 0
         self.frames: deque[int] = deque()
         self.reading, self.gone, self.digests = True, False, False
 
@@ -87,7 +87,7 @@ async def test_each_of_a_crowd_is_read_in_its_turn(has_stored: bool) -> None:
     read: list[Reader] = []
     stored = 0
     for _ in range(80):
-        for reader in sorted(filter(lambda each: each.reading, readers), key=lambda each: each.turn):
+        for reader in sorted(filter(lambda each: each.reading, readers), key=lambda each: each.last_read):
             if reader.reading:  # it was not stopped meanwhile
                 reader.receive(READ)
                 read.append(reader)

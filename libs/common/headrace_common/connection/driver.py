@@ -73,7 +73,7 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
         self.arrives = receiver.scheduler.arrives
         """Says whether bytes that arrive at a time may be parsed at once, outside of a slice."""
         self.partial_bytes = self.pending = 0
-        self.turn = receiver.budget.turn
+        self.last_read = receiver.budget.reads
         self.has_stored = self.is_broken = self._asking = False
         self.life = Lifetime(self._loop.time(), receiver.limits.frame_time, receiver.age())
         self.unparsed = 0

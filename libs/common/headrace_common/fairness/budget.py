@@ -51,8 +51,8 @@ class Reader(Protocol):
     has_stored: bool
     """Kafka has stored at least one of its frames: the connection is established."""
 
-    turn: int
-    """`Budget.turn` at its last read, or when it came."""
+    last_read: int
+    """`Budget.reads` at its last read, or when it came."""
 
     def pace(self) -> None:
         """Asks `may_read` again."""
@@ -73,7 +73,7 @@ class Budget:
         self._to_ask = {False: 0, True: 0}  # waiting connections still to check since the last release
         self._waking = False
         self._level = 0  # how many limits are passed
-        self.turn = 0
+        self.reads = 0
         """Reads so far."""
         self.partial_bytes = 0
         self.pending = 0
@@ -99,7 +99,7 @@ class Budget:
         """Counts `partial_bytes` bytes of an unfinished frame that `reader` holds now."""
         released = partial_bytes < reader.partial_bytes
         if not released:
-            reader.turn = self.turn = self.turn + 1
+            reader.last_read = self.reads = self.reads + 1
         self.partial_bytes += partial_bytes - reader.partial_bytes
         reader.partial_bytes = partial_bytes
         if partial_bytes:
@@ -120,7 +120,7 @@ class Budget:
         """Counts `size` bytes of a complete frame of `reader`, which waits for Kafka. Returns whether `reader` surely may read
         on, so that `may_read` need not be asked.
         """
-        reader.turn = self.turn = self.turn + 1
+        reader.last_read = self.reads = self.reads + 1
         reader.pending += size
         self.pending += size
         used = self.partial_bytes + self.pending
@@ -211,7 +211,7 @@ class Budget:
             for reader in [each for each in self._reading if self._level == 2 or not each.has_stored]:
                 reader.pace()
             for has_stored, waiting in self._waiting.items():
-                self._waiting[has_stored] = dict.fromkeys(sorted(waiting, key=lambda each: each.turn))
+                self._waiting[has_stored] = dict.fromkeys(sorted(waiting, key=lambda each: each.last_read))
 
     def _wake(self) -> None:
         self._to_ask = {has_stored: len(queue) for has_stored, queue in self._waiting.items()}

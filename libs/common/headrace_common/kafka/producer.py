@@ -157,7 +157,7 @@ class Producer:
         found: int | None = self._client.cluster.leader_for_partition(where)
         return None if found == -1 else found
 
-    def turn(self, where: TopicPartition) -> asyncio.Future[None] | None:
+    def next_answer(self, where: TopicPartition) -> asyncio.Future[None] | None:
         """Returns a future that is done when the request under way to the leader of `where` has an answer. None: there is none,
         and a batch leaves at once. A batch that is filled until then leaves no later, with more.
         """

@@ -48,7 +48,7 @@ class Pump:
         self._failure: Exception | None = None  # a bug in a slice
         self._cycle: Cycle | None = None  # that collects records
         self._pending: OrderedDict[InFlightFrame, None] = OrderedDict()  # neither stored nor abandoned
-        self._turn: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
+        self._next_answer: asyncio.Future[None] | None = None  # what a cycle that could leave waits for
         self._changed = asyncio.Event()
         self.last_stored = self.refused_at = NEVER
         """When a batch was stored last, on either topic; when a frame with events was abandoned last."""
@@ -78,7 +78,7 @@ class Pump:
         """Returns the next cycle: a full one, or one that holds the end of a frame and whose broker is free for it."""
         limit = self._delivery.events.batch_bytes(self._batch_bytes)
         cycle = self._cycle = Cycle(Batch(self.where.topic, self.where.partition, limit), limit)
-        self._turn = None
+        self._next_answer = None
         self._ask()
         while self._failure is None and not (cycle.full or (cycle.whole and self._may_leave())):
             if cycle.frames and not (cycle.whole or self._queue):  # all of them were abandoned meanwhile
@@ -142,10 +142,10 @@ class Pump:
 
     def _may_leave(self) -> bool:
         """Returns whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
-        if self._turn is None and (turn := self._delivery.producer.turn(self.where)) is not None:
-            self._turn = turn
-            turn.add_done_callback(lambda _: self._changed.set())
-        return self._turn is None or self._turn.done()
+        if self._next_answer is None and (coming := self._delivery.producer.next_answer(self.where)) is not None:
+            self._next_answer = coming
+            coming.add_done_callback(lambda _: self._changed.set())
+        return self._next_answer is None or self._next_answer.done()
 
     # Store events
 

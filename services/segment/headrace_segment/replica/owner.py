@@ -287,8 +287,8 @@ class Owner(Backend, OwnParts):
             if self._clock() - self._stored >= SIGN:
                 await self._store_alone(producer, claim, self.start_at)
             elif self._appending:
-                if (turn := producer.turn(self._where)) is not None:
-                    await asyncio.wait({turn})  # what is asked meanwhile goes with it
+                if (answer := producer.next_answer(self._where)) is not None:
+                    await asyncio.wait({answer})  # what is asked meanwhile goes with it
                 await self._append_batch(producer)
             else:
                 self._filled.clear()
