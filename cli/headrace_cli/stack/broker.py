@@ -113,7 +113,6 @@ class Broker:
     def _java(self, main: str, *arguments: str) -> list[str]:
         options = ["-Xmx128m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         options += [
-            "-XX:TrimNativeHeapInterval=30000",
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={_OF_LOGS}",
             f"-Djava.io.tmpdir={_SCRATCH}",

@@ -53,9 +53,6 @@ _JIT_OF_DRIVER: Final = (
     " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000 -XX:ReservedCodeCacheSize=480m"
 )
 
-# What compiling took of malloc's memory stays with the process, unused, unless the JVM gives it back.
-_TRIM: Final = "-XX:TrimNativeHeapInterval=30000"
-
 # A run with an end is mostly starting: half of its CPU would go into optimising code that does not run long.
 _JIT_OF_ONCE: Final = "-XX:TieredStopAtLevel=1"
 # A batch leaves much garbage and keeps nearly nothing, and pauses are harmless. Java's default collector keeps Kafka's and
@@ -156,7 +153,6 @@ def driver_options(settings: LakeSettings, log: LogSettings, logging: Path, *, o
     options = [
         _JIT,
         _JIT_OF_DRIVER,
-        _TRIM,
         *(shlex.quote(f"-D{name}={path}") for name, path in named.items()),
         f"-Dheadrace.jvm.level={'warn' if log.level == 'debug' else 'off'}",
         "" if any("GC" in options for options in given) else _COLLECTOR,  # Java does not start with two collectors
