@@ -42,6 +42,7 @@ def test_a_compressed_body_is_the_same_as_a_plain_one(coding: str, pack: Callabl
     content = body(record("a" * 1000))
     packed = pack(content)
     assert every_way(request(packed, PROTOBUF, coding)).parts == drive([request(content, PROTOBUF)]).parts
+    assert drive([request(pack(b"{}"), JSON, coding)]).statuses == [200]
 
 
 @pytest.mark.parametrize(

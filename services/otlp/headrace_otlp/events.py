@@ -44,7 +44,7 @@ OVERHEAD: Final = 16 << 10
 INSTANCES: Final = ("service.instance.id", "host.name", "host.id", "k8s.pod.name", "k8s.pod.uid", "container.id")
 """Attributes of a resource that say which process or machine it is (OpenTelemetry's semantic conventions)."""
 COARSE: Final = 1_000_000
-"""Nanoseconds of the coarsest clock, JavaScript's: with it a process may say the same twice at one time."""
+"""Nanoseconds of JavaScript's clock, the coarsest: a process may say the same twice at one time, so a resend is a second row."""
 
 
 class OtlpAttribute(StrEnum):
@@ -118,10 +118,11 @@ class RequestFrame(Frame):
                 raise ContentError(reason, str(error)) from error
             content = bytes(inflated)
         yield from hash_slowly(digest.update, content)
+        sent = len(content)
         if request.encoding == JSON:
             content = yield from protobuf_of(content)
         groups = yield from cut(content, limits.frame_events)
-        if not groups and len(request.body) > len(b"{}"):
+        if not groups and sent > len(b"{}"):
             raise ContentError(Reason.BAD_RECORD, "no log record")  # traces, say, or an older form
         repeated = sum((len(each.resource) + len(each.scope)) * len(each.records) for each in groups)
         if (size := len(content) + repeated) > limits.inflated_bytes:
@@ -155,11 +156,10 @@ class _GroupEvents:
         self._named, self._unnamed = ids
         self._about, self._tail = Plain(), b""
         self._problem: tuple[Reason, str] | None = None
-        names: dict[str, str] = {}
         try:
             names = self._read()
         except ContentError as error:
-            self._problem = error.reason, f"its resource or scope: {error}"
+            names, self._problem = {}, (error.reason, f"its resource or scope: {error}")
         self._is_named = peer.certified or any(map(names.get, INSTANCES))  # the same bytes from elsewhere are not its
         host, stream = names.get("host.name", ""), names.get("service.name", "")
         identity = host if host and peer.anonymous and is_name(host) else peer.identity
