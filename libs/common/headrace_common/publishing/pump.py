@@ -181,9 +181,9 @@ class Pump:
             except DeliveryError as failure:
                 cycle.rejects_in_doubt = True  # batches before this one are stored, and all of them are built again
                 return failure
-            self.last_stored = self._clock()
             if refused:
                 return DeliveryError("Kafka refuses a quarantine record", DeliveryPolicy.REFUSED)
+            self.last_stored = self._clock()
         stored, cycle.rejects = cycle.rejects, []
         for _, reject in stored:
             self._metrics.events_quarantined.labels(reject.reason.value).inc()
