@@ -123,9 +123,8 @@ class RelpSession(_GatheringSession, ByteSession):
         """Returns all due answers. Each waits for those before it."""
         out, self._greeting = self._greeting, b""
         while (oldest := self._pending.oldest()) is not None:
-            stored = (
-                len(oldest.note) if oldest.whole else oldest.stored
-            )  # one part may hold several messages (`spoiled`)
+            # One part may hold several messages (`spoiled`).
+            stored = len(oldest.note) if oldest.whole else oldest.stored
             out += b"".join(STORED % number for number in oldest.note[self._answered : stored])
             self._answered = stored
             if self._pending.pop_whole() is None:
