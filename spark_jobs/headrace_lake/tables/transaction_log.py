@@ -7,6 +7,7 @@ Source: Delta's protocol (PROTOCOL.md), for the actions and the names of the fil
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import tempfile
@@ -108,8 +109,8 @@ class TransactionLog:
         whole.
         """
         try:
-            # by no other line break: names of clients are in it as they are
-            if actions := [json.loads(line) for line in text.split("\n") if line]:
+            # StringIO ends a line at a line feed alone: names of clients, as they came, may have other breaks in them
+            if actions := [json.loads(line) for line in io.StringIO(text)]:
                 return actions
             why = "it is empty"
         except ValueError as error:
