@@ -105,7 +105,7 @@ class Broker:
         }
 
     def _format(self) -> None:
-        """Write what Kafka's own tool would write, without a JVM for it."""
+        """Write what Kafka needs, without a JVM. Its own tool also sets features; here all but `metadata.version` stay at 0."""
         (self.folder / "data" / "meta.properties").write_text(
             f"version=1\nnode.id=1\ncluster.id={uuid.uuid4().hex[:22]}\n"
         )

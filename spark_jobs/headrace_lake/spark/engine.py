@@ -117,9 +117,10 @@ def session(settings: LakeSettings, log: LogSettings, *, once: bool = False) -> 
     if not submitted and (settings.master or _LOCAL).startswith("local"):
         for name, path in (("LAKE__PATH", settings.path), ("LAKE__CHECKPOINT", settings.checkpoint)):
             check_folder(name, location(path))
+    given: dict[str, str] = {}
     if submitted:
         SparkContext._ensure_initialized()
-    given = dict(SparkConf().getAll()) if submitted else {}
+        given = dict(SparkConf().getAll())
     # a folder that is there: Spark would make `spark-warehouse` where it was started
     wanted = settings.spark if submitted else {"spark.sql.warehouse.dir": tempfile.gettempdir(), **settings.spark}
     builder = SparkSession.Builder().appName("headrace-lake")
