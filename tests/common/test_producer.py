@@ -71,7 +71,7 @@ async def test_a_new_cluster_has_what_it_confirms(
                 await ensure(settings, TOPICS)
                 async with producing(settings) as young:
                     await send(young, settings, 1)
-                    assert there(young._lanes[where].identity)[0] == there(old._lanes[where].identity)[0]
+                    assert there(young._sequences[where].identity)[0] == there(old._sequences[where].identity)[0]
                     await send(young, settings, 2)
                     with pytest.raises(DeliveryError) as caught:
                         await send(old, settings, 3)
@@ -86,13 +86,13 @@ async def test_behind_the_largest_number_comes_0(kafka: EmbeddedKafka) -> None:
     settings = own_topics(kafka.bootstrap, TOPICS)
     async with producing(settings) as producer:
         where = TopicPartition(settings.events_topic, 0)
-        lane = producer._lanes[where]
+        sequence = producer._sequences[where]
         async with asyncio.timeout(PATIENCE):
-            while lane.identity is None:
+            while sequence.identity is None:
                 with contextlib.suppress(KafkaError):  # a broker that has just begun has none to give
-                    lane.identity, lane.sequence = await producer.identify(), LARGEST_SEQUENCE
+                    sequence.identity, sequence.next = await producer.identify(), LARGEST_SEQUENCE
         await send(producer, settings, 0, 1, 2)
-        assert lane.sequence == 2
+        assert sequence.next == 2
         await send(producer, settings, 3)
     assert await numbers_in(settings) == [0, 1, 2, 3]
 

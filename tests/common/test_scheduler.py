@@ -101,13 +101,13 @@ class Busy(Worker):
         self.times.append(self.loop.now)
         self.loop.work(self.seconds)
         if self.again:
-            self.scheduler.ask(self)
+            self.scheduler.enqueue(self)
 
 
 async def slices(scheduler: Scheduler, *asking: Busy) -> list[int]:
     """How many of their slices were in each of the next turns of the loop."""
     for each in asking:
-        scheduler.ask(each)
+        scheduler.enqueue(each)
     found = []
     for _ in range(100):
         before = sum(len(each.times) for each in asking)
@@ -130,7 +130,7 @@ async def test_pieces_of_several_turns_fill_a_slice_together(scheduler: Schedule
     """Else the loop would have no rest from what comes piece by piece."""
     small, served = Busy(scheduler, TIME_SLICE / 2, again=False, lane=Lane.SMALL), list[int]()
     for turn in range(100):
-        scheduler.ask(small)
+        scheduler.enqueue(small)
         await asyncio.sleep(0)
         if len(small.times) > len(served):
             served.append(turn)
@@ -151,7 +151,7 @@ async def test_lanes_have_slices_in_turn_however_many_wait_in_one(scheduler: Sch
 async def test_behind_a_slice_that_was_too_long_others_get_time(scheduler: Scheduler) -> None:
     """Kafka's answers take milliseconds, not turns of the loop: others must not wait for one such slice after another."""
     huge = Busy(scheduler, 0.1, again=True)
-    scheduler.ask(huge)
+    scheduler.enqueue(huge)
     while len(huge.times) < 5:
         await asyncio.sleep(0)
         slow_loop().work(0.0005)  # others'

@@ -288,15 +288,15 @@ class Driver(Reader, Worker, DeliveryListener, Caller, Stoppable, Generic[S]):
             self._receiver.budget.hold(self, partial_bytes)
 
     def may_read(self, waiting: int) -> bool:
-        """Returns whether the transport may read. If something is to be parsed, this also asks for a slice. `waiting`: bytes that
-        were received and are not parsed.
+        """Returns whether the transport may read. If something is to be parsed, this also queues it. `waiting`: bytes that were
+        received and are not parsed.
         """
         budget = self._receiver.budget
         if not self.is_behind():
             return budget.may_read(self)
         if not budget.may_digest(self):
             return False
-        self._receiver.scheduler.ask(self)
+        self._receiver.scheduler.enqueue(self)
         return waiting < READ_AHEAD and budget.has_room(self)
 
     # The end

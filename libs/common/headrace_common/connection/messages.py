@@ -167,7 +167,7 @@ class MessageConnection(Driver[MessageSession]):
     def _end_input(self) -> None:
         """Ends the input once the session has all that was read, since it may never be sent again."""
         if self.is_behind():
-            self._receiver.scheduler.ask(self)
+            self._receiver.scheduler.enqueue(self)
         elif not self._input_over and not self.closed.is_set():
             self.stop_reading()
             self._receiver.budget.forget(self)

@@ -117,7 +117,7 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         self._lost = True
         self.stop_timer()
         if unseen:  # keep its bytes: the client may have asked for no acknowledgement
-            self._receiver.scheduler.ask(self)
+            self._receiver.scheduler.enqueue(self)
         else:
             self.leave(self._why)
 
@@ -211,7 +211,7 @@ class TcpConnection(Driver[ByteSession], asyncio.Protocol):
         if wanted and self.is_behind() and (lost or receiver.budget.may_digest(self)):
             self.guard(lambda: self._feed(b"" if self.status.busy else self._take()))
         if lost and self.is_behind():
-            receiver.scheduler.ask(self)
+            receiver.scheduler.enqueue(self)
         elif lost:
             self.leave(self._why)
 

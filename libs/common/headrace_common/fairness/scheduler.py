@@ -1,7 +1,7 @@
 """Shares the event loop: work that may take long runs in slices, one at a time in the process, and the loop runs in between.
 
 A slice is a few milliseconds. The lanes have slices in turn, so that no number of workers in one lane delays those in another by
-more than a slice. One that is emptied leaves the rest of its slice to the next. In a lane the worker that asked first is next.
+more than a slice. One that is emptied leaves the rest of its slice to the next. In a lane the worker that came first is next.
 
 =======  ======================================================
 lane     work
@@ -54,7 +54,7 @@ class Lane(IntEnum):
 
 
 class Worker(ABC):
-    """Has work for slices. Ask again if there is more."""
+    """Has work for slices. Is enqueued again if there is more."""
 
     lane: Lane
     queued = False
@@ -86,7 +86,7 @@ class Scheduler:
 
     # Work in slices
 
-    def ask(self, worker: Worker) -> None:
+    def enqueue(self, worker: Worker) -> None:
         """Queues `worker`; if it waits already, it keeps its place. Its `work` is called later."""
         if not worker.queued:
             worker.queued = True

@@ -86,7 +86,7 @@ NOT_STORED: Final = (
 too."""
 
 
-class Place(NamedTuple):
+class StoredAt(NamedTuple):
     """Where Kafka has stored a batch: the offset of its first record, -1 if Kafka does not know it any more. `time_ms`: the time
     that the broker gave its records; -1 if they keep theirs.
     """
@@ -96,16 +96,16 @@ class Place(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class _Lane:
+class _Sequence:
     """The sequence of one partition. `identity` is taken out while a batch is under way, put back unless it stays in doubt."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     identity: tuple[int, int] | None = None
-    sequence: int = 0
+    next: int = 0
     adopted: bool = False
 
 
-_Waiting = tuple[TopicPartition, bytes, asyncio.Future[Place]]
+_Waiting = tuple[TopicPartition, bytes, asyncio.Future[StoredAt]]
 """A batch that waits for a request to its broker."""
 
 
@@ -120,7 +120,7 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
         self._client: Any = None
-        self._lanes: defaultdict[TopicPartition, _Lane] = defaultdict(_Lane)
+        self._sequences: defaultdict[TopicPartition, _Sequence] = defaultdict(_Sequence)
         self._waiting: defaultdict[int, deque[_Waiting]] = defaultdict(deque)
         self._carriers: dict[int, asyncio.Task[None]] = {}
         self._answered: dict[int, asyncio.Future[None]] = {}
@@ -168,26 +168,26 @@ class Producer:
         """Gives a partition an identity that its caller has chosen. If that is lost, no batch is stored there any more: `store`
         fails as if Kafka refused the epoch.
         """
-        lane = self._lanes[where]
-        lane.identity, lane.sequence, lane.adopted = (producer_id, epoch), 0, True
+        sequence = self._sequences[where]
+        sequence.identity, sequence.next, sequence.adopted = (producer_id, epoch), 0, True
 
-    async def store(self, where: TopicPartition, batch: BatchBuilder, deadline: float) -> Place:
+    async def store(self, where: TopicPartition, batch: BatchBuilder, deadline: float) -> StoredAt:
         """Returns when Kafka has stored the batch. Waits for batches of the partition that came before.
 
         Sends it again until `deadline` (event loop time), if that can help. An answer that is under way is awaited all the same.
         Raises `DeliveryError`; `in_doubt` says whether Kafka may have stored the batch.
         """
-        lane = self._lanes[where]
-        async with lane.lock:
-            identity, lane.identity = lane.identity, None
+        sequence = self._sequences[where]
+        async with sequence.lock:
+            identity, sequence.identity = sequence.identity, None
             data, in_doubt, pause = b"", False, FIRST_PAUSE
             while True:
                 try:
-                    if identity is None and lane.adopted:
+                    if identity is None and sequence.adopted:
                         raise errors.InvalidProducerEpoch
                     if identity is None:
-                        identity, lane.sequence = await self.identify(), 0
-                    data = data or batch.stamped(*identity, lane.sequence)
+                        identity, sequence.next = await self.identify(), 0
+                    data = data or batch.stamped(*identity, sequence.next)
                     place = await self._send(where, data)
                 except Exception as error:
                     self.trouble = explain(error)
@@ -196,13 +196,14 @@ class Producer:
                     policy = policy_of(error)
                     if policy is not DeliveryPolicy.RETRY or is_late or is_lost:
                         if not (in_doubt or is_lost):
-                            lane.identity = identity
+                            sequence.identity = identity
                         raise DeliveryError(self.trouble, policy, in_doubt=in_doubt) from error
                     await asyncio.wait(
                         {self._client.force_metadata_update()}, timeout=LOOK_TIME
                     )  # leaders may have moved
                 else:
-                    lane.identity, lane.sequence = identity, (lane.sequence + batch.record_count()) & LARGEST_SEQUENCE
+                    sequence.identity = identity
+                    sequence.next = (sequence.next + batch.record_count()) & LARGEST_SEQUENCE
                     return place
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
@@ -217,12 +218,12 @@ class Producer:
             raise errors.for_code(answer.error_code)
         return answer.producer_id, randbelow(EPOCHS)
 
-    async def _send(self, where: TopicPartition, data: bytes) -> Place:
+    async def _send(self, where: TopicPartition, data: bytes) -> StoredAt:
         """Sends a batch once, with others that wait for the same broker. Raises `KafkaError`."""
         node = self.leader(where)
         if node is None:
             raise errors.NodeNotReadyError(f"partition {where.partition} of {where.topic} has no leader")
-        place: asyncio.Future[Place] = self._loop.create_future()
+        place: asyncio.Future[StoredAt] = self._loop.create_future()
         self._waiting[node].append((where, data, place))
         if node not in self._carriers:
             self._carriers[node] = asyncio.create_task(self._carry(node))
@@ -234,7 +235,7 @@ class Producer:
         try:
             while waiting:
                 await asyncio.sleep(0)  # what is handed over in the same turn of the loop goes along
-                taken: dict[TopicPartition, tuple[bytes, asyncio.Future[Place]]] = {}
+                taken: dict[TopicPartition, tuple[bytes, asyncio.Future[StoredAt]]] = {}
                 size = 0
                 while waiting and size < REQUEST_BYTES:
                     where, data, place = waiting.popleft()
@@ -256,7 +257,7 @@ class Producer:
         finally:
             del self._carriers[node]
 
-    async def _request(self, node: int, taken: Mapping[TopicPartition, tuple[bytes, asyncio.Future[Place]]]) -> None:
+    async def _request(self, node: int, taken: Mapping[TopicPartition, tuple[bytes, asyncio.Future[StoredAt]]]) -> None:
         """Sends one request, and tells each batch its answer. Raises `KafkaError`; those without an answer are in doubt then."""
         topics: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
         for where, (data, _) in taken.items():
@@ -271,7 +272,7 @@ class Producer:
                 if code and code != errors.DuplicateSequenceNumber.errno:
                     place.set_exception(errors.for_code(code)())
                 else:
-                    place.set_result(Place(offset, time_ms))
+                    place.set_result(StoredAt(offset, time_ms))
 
 
 async def _closed(client: Any) -> None:

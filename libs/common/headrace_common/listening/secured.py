@@ -71,7 +71,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol, Worker):
         """Connects the transport with a connection, which gets the bytes that came after the handshake."""
         self._connection = connection
         connection.connection_made(self)
-        self._scheduler.ask(self)
+        self._scheduler.enqueue(self)
 
     # Calls from the event loop
 
@@ -89,19 +89,19 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol, Worker):
         if not self.queued and self._scheduler.arrives(self._loop.time()):
             self.work(0.0)
         else:
-            self._scheduler.ask(self)
+            self._scheduler.enqueue(self)
             self._pace()
 
     @override
     def eof_received(self) -> bool:
         self._peer_ended = True
-        self._scheduler.ask(self)
+        self._scheduler.enqueue(self)
         return True
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost.append(exc)
-        self._scheduler.ask(self)
+        self._scheduler.enqueue(self)
 
     @override
     def pause_writing(self) -> None:
@@ -135,7 +135,7 @@ class SecuredTransport(asyncio.Transport, asyncio.Protocol, Worker):
         if not self._left:
             self._end()
         elif self._connection is not None or not self._shaken.done():  # else `begin` goes on
-            self._scheduler.ask(self)
+            self._scheduler.enqueue(self)
         self._pace()
 
     def _take(self, found: list[bytes]) -> bool:

@@ -60,7 +60,7 @@ class Pump:
         taken = InFlightFrame(frame, listener, now, deadline)
         self._pending[taken] = None
         self._queue.add(taken)
-        self._ask()
+        self._enqueue()
 
     async def run(self) -> None:
         """Runs until it is cancelled. Any other end is a bug and stops the service."""
@@ -79,7 +79,7 @@ class Pump:
         limit = self._delivery.events.batch_bytes(self._batch_bytes)
         cycle = self._cycle = Cycle(Batch(self.where.topic, self.where.partition, limit), limit)
         self._next_answer = None
-        self._ask()
+        self._enqueue()
         while self._failure is None and not (cycle.full or (cycle.whole and self._may_leave())):
             if cycle.frames and not (cycle.whole or self._queue):  # all of them were abandoned meanwhile
                 break
@@ -90,14 +90,14 @@ class Pump:
             raise self._failure
         return cycle
 
-    def _ask(self) -> None:
-        """Asks for slices to make records of frames that wait, while a cycle collects them."""
+    def _enqueue(self) -> None:
+        """Queues the making of records of frames that wait for slices, while a cycle collects them."""
         if self._cycle is None or self._cycle.full:
             return
         if self._queue.small:
-            self._scheduler.ask(self._small)
+            self._scheduler.enqueue(self._small)
         if self._queue.long:
-            self._scheduler.ask(self._long)
+            self._scheduler.enqueue(self._long)
 
     def make(self, lane: Lane, until: float) -> None:
         """Moves records of the frames of a lane into the cycle, for a slice. A bug ends the pump's run: slices run outside of its
@@ -127,7 +127,7 @@ class Pump:
 
     def _made(self) -> None:
         """Lets the cycle leave, or collect more."""
-        self._ask()
+        self._enqueue()
         self._changed.set()
 
     def _may_grow(self, frame: InFlightFrame) -> bool:
@@ -138,7 +138,7 @@ class Pump:
     def _goes_on(self, frame: InFlightFrame) -> None:
         frame.waits = False
         self._queue.put(frame)
-        self._ask()
+        self._enqueue()
 
     def _may_leave(self) -> bool:
         """Returns whether a cycle that could leave would be sent at once. If not, it is filled on until its turn comes."""
