@@ -4,8 +4,6 @@
 //! Only Python knows what the origin of an event is: `Fields::key` has all that it depends on, as written, and Python says once
 //! for each key what comes of it.
 
-#![forbid(unsafe_code)]
-
 use crate::ids::field;
 use crate::msgpack::Odd;
 use crate::scan::{unescape, Scan};

@@ -1,7 +1,5 @@
 //! Ids of events: the first 128 bits of a SHA-256, as `headrace_common.record.event` names a frame.
 
-#![forbid(unsafe_code)]
-
 use sha2::{Digest, Sha256};
 
 /// An id: the first 24 of its 32 hex digits, behind `d.`, and the last eight as a number.

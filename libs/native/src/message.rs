@@ -1,7 +1,5 @@
 //! A whole message of Forward as most small clients send it: `headrace_forward.session` makes its frame.
 
-#![forbid(unsafe_code)]
-
 use crate::entries::{Message, Writer, DEEPEST, USUAL};
 use crate::ids::{field, id};
 use crate::json;
@@ -237,19 +235,9 @@ mod tests {
     #[test]
     fn all_events_or_none() {
         let entry = [&b"\x93\xa1t\xa3\x92\x01\x80\x81\xa5chunk\xd9"[..]].concat();
-        for (size, plain) in [
-            (0, false),
-            (1, true),
-            (23, true),
-            (24, false),
-            (25, true),
-            (31, true),
-            (32, false),
-            (40, true),
-            (41, false),
-        ] {
+        for size in 0..50 {
             let data = [&entry[..], &[size], &vec![b'c'; usize::from(size)]].concat();
-            assert_eq!(made(&data, &LIMITS).is_ok(), plain, "{size}");
+            assert_eq!(made(&data, &LIMITS).is_ok(), ![0, 24, 32].contains(&size) && size <= 40, "{size}");
         }
         let data = b"\x93\xa1t\xac\x92\x01\x80\x92\x01\x80\x92\x01\x80\x92\x01\x80\x81\xa5chunk\xa1c";
         assert_eq!(made(data, &LIMITS), Err(Odd));

@@ -1,7 +1,5 @@
 //! Reads msgpack headers from bytes of which nothing is known.
 
-#![forbid(unsafe_code)]
-
 /// It is not on the plain path: incomplete, invalid, or something that Python writes with notes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Odd;
@@ -123,6 +121,7 @@ mod tests {
             &[0xc6, 255, 255, 255, 255],
             &[0xc9, 255, 255, 255, 255, 0],
             &[0xa5, 1],
+            &[0xc1], // is never used
             &[],
         ] {
             assert_eq!(only(data), Err(Odd));
@@ -134,10 +133,5 @@ mod tests {
     fn an_ext_has_its_code_and_content() {
         assert_eq!(only(&[0xd7, 0, 1, 2, 3, 4, 5, 6, 7, 8]), Ok(Item::Ext(0, &[1, 2, 3, 4, 5, 6, 7, 8])));
         assert_eq!(only(&[0xc7, 1, 0xff, 9]), Ok(Item::Ext(-1, &[9])));
-    }
-
-    #[test]
-    fn the_byte_that_is_never_used() {
-        assert_eq!(only(&[0xc1]), Err(Odd));
     }
 }

@@ -1,7 +1,5 @@
 //! Times as RFC 3339 in UTC.
 
-#![forbid(unsafe_code)]
-
 use crate::json::digits;
 use crate::msgpack::{Item, Odd};
 
