@@ -24,7 +24,7 @@ from tests.contract.waiting import PATIENCE
 from tests.native import needs_native, using
 from tests.tiers import examples
 
-SOURCES = {"0.7.0": "239f93c4d6a0b109"}
+SOURCES = {"0.7.0": "fb626cb2afaf6108"}
 """The start of the hash of the sources, by the core's version."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from backports import zstd
-from headrace_common.record.transcoding import MOST_KEYS
+from headrace_forward.entries.transcoding import MOST_KEYS
 
 from tests.forward.driving import TIME, Outcome, Seen, ack, event_time, every_way, message, pack
 from tests.forward.test_vectors import VECTORS

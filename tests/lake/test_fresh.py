@@ -20,7 +20,6 @@ from aiokafka.structs import TopicPartition
 from deltalake import DeltaTable
 from headrace_cli.ground import CommandError
 from headrace_cli.verbs import query
-from headrace_common.kafka.topic_ids import KnownTopic, known_topics
 from headrace_common.operations.settings import KafkaSettings
 from headrace_lake.rows import decode
 from headrace_lake.tables.layout import EVENTS
@@ -30,6 +29,7 @@ from headrace_reader.fresh.rows import event as row_of
 from headrace_reader.fresh.tail import Tail
 from headrace_reader.fresh.union import LANDED, add_unlanded
 from headrace_reader.tables import connect, rows
+from headrace_reader.topic_ids import KnownTopic, known_topics
 from pyspark.sql import SparkSession
 
 from tests.cli.operating.topics import Headers, event_headers, lead_to, put

@@ -13,7 +13,7 @@ use crate::time::Clock;
 /// Deepest nesting that is followed: each level is a call.
 pub const DEEPEST: usize = 128;
 
-/// Keys of open maps beyond which Python decides: `MOST_KEYS` of `transcoding`.
+/// Keys of open maps beyond which Python decides: `MOST_KEYS` of Forward's `transcoding`.
 const MOST_KEYS: usize = 1024;
 
 /// Bytes that a value or an event seldom exceeds.

@@ -10,7 +10,6 @@ import duckdb
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from headrace_common.kafka.client import explain, make_consumer, start
-from headrace_common.kafka.topic_ids import known_topics
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
@@ -18,6 +17,7 @@ from headrace_common.record.contract import GapReason
 from headrace_reader.address import LakeAddress
 from headrace_reader.proof import COVERED, judged
 from headrace_reader.tables import Row, connect, rows
+from headrace_reader.topic_ids import known_topics
 
 Place = tuple[str, int]
 

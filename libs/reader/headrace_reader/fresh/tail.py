@@ -10,11 +10,11 @@ import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from headrace_common.kafka.client import explain, make_consumer, start
-from headrace_common.kafka.topic_ids import known_topics
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_reader.fresh.rows import SCHEMA, table
+from headrace_reader.topic_ids import known_topics
 
 MOST_RECORDS: Final = 1_000_000
 """Records that are read behind the tables' ends, at most."""

@@ -22,12 +22,12 @@ from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Envelope, Event, Part, rfc3339
 from headrace_common.record.json_object import may_be_deep
 from headrace_common.record.json_text import Bytes, member_of, noted, object_of, with_raw
-from headrace_common.record.transcoding import MOST_KEYS, TooDeepError, TooLongError, Transcoder
 from headrace_common.session.interface import Run
 
 from headrace_forward.attributes import ForwardAttribute
 from headrace_forward.entries.ids import MessageIds
 from headrace_forward.entries.times import MILLISECOND, SECOND, BadTimeError, read_time
+from headrace_forward.entries.transcoding import MOST_KEYS, TooDeepError, TooLongError, Transcoder
 from headrace_forward.entries.values import Ext, unpack, write_ext
 from headrace_forward.kinds import ARRAY, KINDS, MAP, array_size, new_unpacker
 

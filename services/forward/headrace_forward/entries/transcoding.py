@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 import orjson
-
 from headrace_common.record.contract import Note
 from headrace_common.record.json_text import Bytes, write_base64, write_text
 

@@ -10,10 +10,9 @@ from typing import Any, Final, NamedTuple
 from aiokafka.errors import NoError, UnknownTopicOrPartitionError, UnsupportedVersionError, for_code
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Boolean, CompactArray, CompactString, Int16, Int32, Int64, Schema, TaggedFields
-from typing_extensions import override
-
 from headrace_common.kafka.client import make_client
 from headrace_common.operations.settings import KafkaSettings
+from typing_extensions import override
 
 _TEXT: Final = CompactString("utf-8")
 _TAGS: Final = ("tags", TaggedFields)
