@@ -24,10 +24,10 @@ def run(arguments: Sequence[str], path: Path) -> NoReturn:
     If no stack runs there, the environment says where Kafka is, or the tables that a stack has left are enough. Raises
     `CommandError` without either, unless help is asked for.
     """
-    if {"-h", "--help"} & {*arguments}:
-        become(
-            "headrace_mirror" if arguments[0] == "mirror" else "headrace_lake", arguments[arguments[0] == "mirror" :]
-        )
+    mirror = arguments[0] == "mirror"
+    package, passed = ("headrace_mirror", arguments[1:]) if mirror else ("headrace_lake", arguments)
+    if {"-h", "--help"} & {*passed}:
+        become(package, passed)
     from headrace_common.operations.settings import environment
     from headrace_common.operations.variables import variable
 
@@ -36,8 +36,8 @@ def run(arguments: Sequence[str], path: Path) -> NoReturn:
     from headrace_cli.stack.state import StateFolder
 
     state = StateFolder(path)
-    if arguments[:1] == ["mirror"]:
-        become("headrace_mirror", arguments[1:], environment("mirror", lake=state.lake))
+    if mirror:
+        become(package, passed, environment("mirror", lake=state.lake))
     record = state.what_runs()
     base: Mapping[str, str] = {}
     if record:
@@ -47,8 +47,8 @@ def run(arguments: Sequence[str], path: Path) -> NoReturn:
             raise state.nothing_runs("say by HEADRACE_… where Kafka is")
         base = environment("kafka", bootstrap_servers=f"{HOST}:{KAFKA_PORT}")  # erase does without Kafka
     if base:
-        become("headrace_lake", arguments, lake_environment(state, base), without=of_another_spark())
-    become("headrace_lake", arguments)
+        become(package, passed, lake_environment(state, base), without=of_another_spark())
+    become(package, passed)
 
 
 def _verb(name: str) -> Callable[..., None]:
@@ -62,7 +62,7 @@ def _verb(name: str) -> Callable[..., None]:
 
 
 lake = typer.Typer(
-    name="lake", help="Land again, change or erase rows in the tables of the stack.", no_args_is_help=True
+    name="lake", help="Land again or erase rows of the stack's tables, or mirror them.", no_args_is_help=True
 )
 for _name, _help in COMMANDS.items():
     lake.command(_name, help=f"{_help} --help says how.", context_settings=PASSED)(_verb(_name))
