@@ -41,8 +41,7 @@ class TestRecord:
     """What we write by hand is what aiokafka reads."""
 
     records = st.tuples(
-        st.binary(max_size=300),
-        st.lists(st.tuples(st.text(max_size=10), st.binary(max_size=50)), max_size=9),
+        st.binary(max_size=300), st.lists(st.tuples(st.text(max_size=10), st.binary(max_size=50)), max_size=9)
     )
 
     @settings(max_examples=examples(500))

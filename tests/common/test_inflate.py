@@ -112,10 +112,7 @@ def test_all_comes_out_in_slices_up_to_the_limit(
 
 @pytest.mark.parametrize(
     ("inflate", "data", "steps"),
-    [
-        (inflate_gzip, gzip.compress(b"") * 250, 250),
-        (inflate_zstd, BARREN_ZSTD, len(BARREN_ZSTD) / WINDOW),
-    ],
+    [(inflate_gzip, gzip.compress(b"") * 250, 250), (inflate_zstd, BARREN_ZSTD, len(BARREN_ZSTD) / WINDOW)],
     ids=["members", "zstd"],
 )
 def test_blocks_without_output_are_inflated_in_steps(inflate: Inflate, data: bytes, steps: float) -> None:

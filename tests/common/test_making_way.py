@@ -49,12 +49,7 @@ class Door:
         self.tasks = Tasks()
         listening = ListenSettings(host="127.0.0.1", trusted_proxies=proxies)
         self.listener = Listener(
-            self.receiver,
-            self.tasks,
-            lambda peer: ForwardSession(peer, settings, ForwardSection()),
-            listening,
-            0,
-            tls,
+            self.receiver, self.tasks, lambda peer: ForwardSession(peer, settings, ForwardSection()), listening, 0, tls
         )
 
     @asynccontextmanager

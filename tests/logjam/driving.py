@@ -72,10 +72,7 @@ class Driven:
 
 def driven(*, answers: bool = True, publish: Publish | None = None, **limits: Any) -> Driven:
     session = ProducerSession(
-        with_constants(LogjamLimits, limits)(**limits),
-        answers=answers,
-        host=HOST,
-        publish=publish,
+        with_constants(LogjamLimits, limits)(**limits), answers=answers, host=HOST, publish=publish
     )
     return Driven(session)
 

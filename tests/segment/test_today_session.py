@@ -127,13 +127,7 @@ def test_how_much_a_read_brings(asked: int, least: int) -> None:
     assert (len(found.data), found.at_tail) == (least, False)
 
 
-@pytest.mark.parametrize(
-    ("asked", "limit"),
-    [
-        (create(), "SEGMENT__SEGMENTS"),
-        (setup(), "SEGMENT__WRITERS"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "limit"), [(create(), "SEGMENT__SEGMENTS"), (setup(), "SEGMENT__WRITERS")])
 def test_a_limit_of_the_service(asked: bytes, limit: str) -> None:
     talk = Talk(answer=lambda question: ask.Refused(ask.Refusal(limit)))
     talk.hear(asked)

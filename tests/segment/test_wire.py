@@ -201,8 +201,7 @@ WRONG: dict[Decoder, list[tuple[bytes, str]]] = {
 
 
 @pytest.mark.parametrize(
-    ("decoder", "data", "words"),
-    [(decoder, *row) for decoder, rows in WRONG.items() for row in rows],
+    ("decoder", "data", "words"), [(decoder, *row) for decoder, rows in WRONG.items() for row in rows]
 )
 def test_what_ends_the_conversation(decoder: Decoder, data: bytes, words: str) -> None:
     found, fault = every_way(decoder, data)

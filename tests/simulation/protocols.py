@@ -279,10 +279,7 @@ STREAMS: dict[str, Spoken] = {
         own={"forward": {"heartbeat": False}},
     ),
     "lumberjack": Spoken(
-        lumberjack.PROTOCOL,
-        Lumber(),
-        lambda _: LumberjackClient(),
-        others=(Forwarder, lambda: LumberjackClient("")),
+        lumberjack.PROTOCOL, Lumber(), lambda _: LumberjackClient(), others=(Forwarder, lambda: LumberjackClient(""))
     ),
     "courier": Spoken(courier.PROTOCOL, CourierDialect(), lambda _: Courier()),
     "relp": Spoken(syslog.RELP, RelpDialect(), lambda _: Relp()),

@@ -74,8 +74,7 @@ def test_an_event_has_the_time_of_its_message() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw",
-    [b"m", b"<13>Oct 11 22:14:15 h m", b"<13>2023-10-11 22:14:15,5 h m", b"<13>1 yesterday - - - - -"],
+    "raw", [b"m", b"<13>Oct 11 22:14:15 h m", b"<13>2023-10-11 22:14:15,5 h m", b"<13>1 yesterday - - - - -"]
 )
 def test_a_message_without_a_zone_has_its_receipts_time(raw: bytes) -> None:
     found = event(raw)

@@ -26,10 +26,7 @@ def named(**values: object) -> dict[str, Any]:
 
 
 FINE = dict.fromkeys((loss.PROOF, loss.GAPS, loss.LOGJAM, loss.QUARANTINE), True)
-WHOLE: dict[str, list[Any]] = {
-    "batches": [named(**batch(0, 2, 2))],
-    "events": [event(0), event(1)],
-}
+WHOLE: dict[str, list[Any]] = {"batches": [named(**batch(0, 2, 2))], "events": [event(0), event(1)]}
 
 
 def heard(number: int) -> dict[str, Any]:

@@ -124,10 +124,7 @@ class Lists:
             return
         gone = [file for file, rows in table.files.items() if any(row["number"] >= first for row in rows)]
         rest = [row for file in gone for row in table.files[file] if row["number"] < first]
-        commit(
-            self.world,
-            lambda: transaction.commit(rest, removed=gone, version=version, moves=True),
-        )
+        commit(self.world, lambda: transaction.commit(rest, removed=gone, version=version, moves=True))
 
     def places(self, given: Iterable[Span]) -> dict[Place, datetime]:
         """Place -> `landed_at` of all that has landed, was left out, or was erased."""
@@ -335,10 +332,7 @@ class ErasureLists:
         gone = [file for file, rows in kept.items() if len(rows) < len(looked[file])]
         rest = [row for file in gone for row in kept[file]]
         if gone:
-            commit(
-                world,
-                lambda: transaction.commit(rest, removed=gone, read=looked, moves=True),
-            )
+            commit(world, lambda: transaction.commit(rest, removed=gone, read=looked, moves=True))
 
     def close(self) -> None:
         pass
