@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from tests.gate import switch
-from tests.gate.__main__ import Copy
+from tests.gate.__main__ import judged
 from tests.gate.source import chosen, write
 
 TOY = dedent("""\
@@ -27,6 +27,9 @@ TOY = dedent("""\
             return most
         return value + 3
 
+    def far() -> int:
+        return 7
+
     def forgotten() -> int:
         return 5
 """)
@@ -37,34 +40,29 @@ TESTS = dedent("""\
     assert grown(-2) in (1, 9), "what fails already when tests are imported is noticed, too"
 
     def test_grown():
-        assert grown(2) == 5
+        assert (grown(2), grown(12)) == (5, 9)
 
-    def test_most():
-        assert subprocess.run([sys.executable, "-c", "from headrace_toy import toy; assert toy.grown(12) == 9"]).returncode == 0
+    def test_far():
+        assert subprocess.run([sys.executable, "-c", "from headrace_toy import toy; assert toy.far() == 7"]).returncode == 0
 """)
 FOUND = [
     ("drop", 'told.append(\n        "nor this",\n    )', "survived"),
     ("negate", "value > most", "killed"),
     ("plus/minus", "value + 3", "killed"),
+    ("one more", "7", "killed"),
     ("one more", "5", "no test"),
 ]
 
 
-@pytest.mark.long  # it starts pytest five times
+@pytest.mark.long  # it starts pytest, and that once more
 def test_mutants_are_killed_survive_or_have_no_test(tmp_path: Path) -> None:
     root = tmp_path / "copy"
-    shutil.copytree(Path(switch.__file__).parent, root / "tests" / "gate")
+    (root / "headrace_toy").mkdir(parents=True)
     shutil.copyfile(switch.__file__, root / "headrace_mutants.py")
     (root / "conftest.py").write_text('def pytest_addoption(parser): parser.addoption("--tier")')
-    (root / "tests" / "test_toy.py").write_text(TESTS)
-    (root / "headrace_toy").mkdir()
+    (root / "test_toy.py").write_text(TESTS)
     (root / "headrace_toy" / "toy.py").write_text(TOY)
     found = chosen(root, ".", count=9)
     write(root, found)
-    copy = Copy(tmp_path, sys.executable, {"PATH": os.environ["PATH"]})
-    copy.look(1, [])
-    assert len(copy.seconds) == 2, "with no mutant active, the toy does what it did"
-    assert {test for hit, test in copy.hits if hit == 1} == set(copy.seconds), (
-        "a process that a test starts comes by it, too"
-    )
-    assert [(mutant.kind, mutant.old, copy.judge(number)) for number, mutant in enumerate(found)] == FOUND
+    results = dict(judged(root, sys.executable, {"PATH": os.environ["PATH"]}))
+    assert [(mutant.kind, mutant.old, results.get(number, "no test")) for number, mutant in enumerate(found)] == FOUND
