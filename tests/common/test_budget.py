@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 import pytest
-from headrace_common.fairness.budget import FEW, READ, Budget
+from headrace_common.fairness.budget import FEW, LITTLE, READ, Budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,8 +116,10 @@ async def test_a_crowd_is_stopped_at_once_at_its_share(has_stored: bool) -> None
         assert budget.partial_bytes <= SIZE // 2 + READ + max(reader.partial_bytes for reader in readers)
         if not has_stored:
             assert other.reading
-            other.receive(1000)
+            other.receive(SIZE // 4 // LITTLE - 1)
             assert other.reading
+            other.receive(1)
+            assert not other.reading
             other.complete()
             other.stored()
 

@@ -20,7 +20,7 @@ from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings, TopicSettings
-from headrace_common.publishing.delivery import tell_weak
+from headrace_common.publishing import delivery
 from headrace_common.topics import ensure
 
 from tests.contract.embedded import EmbeddedKafka
@@ -128,12 +128,10 @@ async def test_what_does_not_keep_the_promise_is_named(
         assert found == [weak, weak, [ONE_IN_SYNC] if ONE_IN_SYNC in weak else []]
 
 
-def test_topics_whose_settings_may_not_be_read_are_named() -> None:
-    topics, log = (
-        (Topic("read", 1, 1 << 20, configuration={"cleanup.policy": "delete"}), Topic("unread", 1, 1 << 20)),
-        Mock(),
-    )
-    tell_weak(topics, ReceiverMetrics(), log)
+async def test_topics_whose_settings_may_not_be_read_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Topic("read", 1, 1 << 20, configuration={"cleanup.policy": "delete"})
+    monkeypatch.setattr(delivery, "describe", AsyncMock(return_value=(read, Topic("unread", 1, 1 << 20))))
+    await delivery.Delivery(KafkaSettings(), ReceiverMetrics(), log := Mock()).refresh()
     log.warning.assert_called_once_with("topic settings not known", right="DESCRIBE_CONFIGS", topics=["unread"])
 
 

@@ -97,3 +97,6 @@ def test_what_is_not_finished_is_not_kept_inflated(kind: bytes) -> None:
     driven = session()
     feed(driven, data)
     assert len(data) - 1024 < driven.status().partial_bytes < len(data) + 1024
+    feed(driven := session(), payload(whole := content(numbered(1000)), kind=kind))
+    (frame,) = driven.frames()
+    assert frame.size > len(whole), "what is finished is"

@@ -225,6 +225,9 @@ def test_nothing_that_a_client_sent_moves_the_cursor(monkeypatch: pytest.MonkeyP
     query._show([{"a": "one\x1b[2J\ntwo", "b": "a long, long value"}])
     assert "\x1b" not in file.getvalue()
     assert "one\\x1b[2J" in file.getvalue()
+    for size in (16, 17):
+        query._show([{"a": size * "y"}])
+    assert file.getvalue().count("│ y") == 1, "a table, as long as it has room"
 
 
 def test_the_proof_holds(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:

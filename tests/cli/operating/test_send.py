@@ -98,7 +98,9 @@ def test_lines_of_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
 def test_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     stored, ours = Stored("lumberjack"), str(authority.file)
-    with serving(stored, authority.server()) as target:
+    tls = authority.server()
+    assert [each.tls for each in module.parse(["logjam=h:1", "courier=h:1"], tls)] == [None, tls]
+    with serving(stored, tls) as target:
         assert to("lumberjack", target, RateSource(100, 0.1, 300), ours)
         assert len(stored.bodies) == 10
         with pytest.raises(CommandError, match="not trusted"):
@@ -280,6 +282,7 @@ async def test_each_event_is_found_and_what_nobody_answers_fails_alone(
     assert await asyncio.to_thread(smoke, targets, ca="", seconds=60) == 0
     said = capsys.readouterr().out
     assert said.count(f"on {topics.events_topic}, partition") == len(REAL) == len(await events(topics))
+    assert said.count(" acknowledged in ") == len(REAL)
     targets = [f"courier={HOST}:1", f"forward={HOST}:{receivers['forward'].port}"]
     assert await asyncio.to_thread(smoke, targets, ca="", seconds=60) == 1
     said = capsys.readouterr().out
