@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import os
@@ -63,10 +64,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-TESTS: Final = Path(__file__).parent
-
 STRICT: Final = re.compile(
-    r"(faults|fuzz|simulation)/|system/test_promise_|lake/test_(kills|model)\.|logjam/test_losses\."
+    r"tests/((faults|fuzz|simulation)/|system/test_promise_|lake/test_(kills|model)\.|logjam/test_losses\.)"
 )
 """Files whose tests are never run once more: one that fails has seen the promise broken, or is made of a seed."""
 
@@ -97,11 +96,8 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        atexit.register(gc.unfreeze)  # libraries look for leaks when the process ends; pytest itself would before
         gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()  # libraries look for leaks when the process ends
 
 
 @pytest.hookimpl(trylast=True)  # what the tier leaves out is gone
@@ -109,12 +105,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gives what starts Spark its time, and the first place; then come Kafka and other long files: all should end together."""
     ranks: dict[Path, int] = {}
     for item in items:
-        if item.path.is_relative_to(TESTS) and STRICT.match(str(item.path.relative_to(TESTS))):
+        if STRICT.match(item.nodeid):
             item.add_marker(pytest.mark.flaky(reruns=0))
         spark = item.get_closest_marker("spark")
         if spark and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SPARK_TIME))
-        early = item.get_closest_marker("kafka") or item.nodeid.startswith((SEEDS, HISTORIES, LONG_EVENTS))
+        early = item.get_closest_marker("kafka") or item.nodeid.startswith((SIMULATION, HISTORIES, LONG_EVENTS))
         rank = 0 if spark else 1 if early else 2
         ranks[item.path] = min(rank, ranks.get(item.path, rank))
     items.sort(key=lambda item: ranks[item.path])
@@ -130,7 +126,8 @@ SPARK_APART: Final = ("test_s3.py", "test_query.py", "test_settings.py", "test_m
 SPARK_SECOND: Final = ("test_damage.py", "test_erase.py", "test_maintenance.py", "test_tables.py")
 """Files in that folder that share a second Spark, in another worker: about half of what all take."""
 
-SEEDS: Final = "tests/simulation/test_simulation.py"
+SIMULATION: Final = "tests/simulation/"
+SEEDS: Final = f"{SIMULATION}test_simulation.py"
 """Its tests share nothing, and take minutes: each protocol's may be another worker's."""
 HISTORIES: Final = "tests/lake/test_model.py"
 LONG_EVENTS: Final = "tests/test_long_events.py"
@@ -144,7 +141,7 @@ SPARK_QUICK: Final = "tests/lake/test_decode.py"
 
 @lru_cache
 def on_kafka(file: str) -> bool:
-    return "mark.kafka" in (TESTS.parent / file).read_text()
+    return "mark.kafka" in (Path(__file__).parents[1] / file).read_text()
 
 
 def scope_of(nodeid: str) -> str:

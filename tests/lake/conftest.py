@@ -24,11 +24,13 @@ from headrace_lake.tables.on_spark import Tables
 from pyspark.sql import SparkSession
 
 from tests.lake.runs import Runs
-from tests.tiers import sized
+from tests.tiers import Tier, chosen, sized
 
 FOLDER = Path(__file__).parent
 
 collect_ignore = [] if find_spec("pyiceberg") else ["test_mirror.py"]  # an extra
+if chosen() is Tier.QUICK:
+    collect_ignore.append("test_s3.py")  # all long, and its imports take each worker most of a CPU-second
 
 LONG_LIFE = "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m -Xmn400m -XX:MetaspaceSize=256m"
 """For a JVM that lives for minutes: it has room for the code and the classes of all tests, and collects garbage seldom."""
