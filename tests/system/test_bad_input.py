@@ -21,7 +21,7 @@ from tests.contract.topic import quarantined, reassembled
 from tests.contract.waiting import until
 from tests.system.memory import Memory
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 FORWARD = ForwardDialect()
 INFLATED_BYTES = 8 * MIB
@@ -104,7 +104,6 @@ CROWD = 400
 BEGINNING = b"\x92\xa3tag\xc6" + (3 * MIB).to_bytes(4, "big") + bytes(MIB)
 
 
-@pytest.mark.long
 async def test_hundreds_that_bring_beginnings_at_the_same_moment(start: Receivers) -> None:
     """None of them brings a message, or what one connection may hold; together they would be ten budgets."""
     receiver = await start(limits=LIMITS)
