@@ -19,6 +19,8 @@ CONNECTIONS: Final = 4
 SAMPLE: Final = (
     "select event_time, stream, coalesce(body, try(decode(payload))) as body from events order by all limit 5"
 )
+JAVA: Final = "-XX:TieredStopAtLevel=1"
+"""A demo is mostly starting: a fifth of Spark's CPU would go into optimising code that does not run long."""
 NEXT: Final = """
 Next, use your own clients:
 
@@ -72,6 +74,7 @@ def _stack(path: Path) -> Iterator[dict[str, Any]]:
     state = StateFolder(path)
     others = own_environment().keys() - {REPOSITORY_VARIABLE}  # settings of another stack
     kept = {name: value for name, value in os.environ.items() if name not in others}
+    kept["JDK_JAVA_OPTIONS"] = f"{JAVA} {kept.get('JDK_JAVA_OPTIONS', '')}".rstrip()
     try:
         yield start(state, ["--any-port", "--no-live"], tied=True, variables=kept | environment("lake", trigger=0.5))
     except Exception:
