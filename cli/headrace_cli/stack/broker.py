@@ -111,12 +111,8 @@ class Broker:
         )
 
     def _java(self, main: str, *arguments: str) -> list[str]:
-        options = ["-Xmx128m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        options += [
-            "-Djava.awt.headless=true",
-            f"-Dlog4j2.configurationFile={_OF_LOGS}",
-            f"-Djava.io.tmpdir={_SCRATCH}",
-        ]
+        options = ["-Xmx128m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+        options += [f"-Dlog4j2.configurationFile={_OF_LOGS}", f"-Djava.io.tmpdir={_SCRATCH}"]
         return [str(java_home() / "bin" / "java"), *options, "-cp", f"{jars('kafka')}/*", main, *arguments]
 
     def command(self) -> list[str]:
