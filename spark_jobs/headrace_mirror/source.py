@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from headrace_lake.spark.halt import HaltError
-from headrace_lake.tables.properties import strange_features
+from headrace_lake.tables.properties import is_foreign, strange_features
 
 VERSION: Final = "headrace.delta-version"
 """Property of a snapshot: the version of the Delta table whose files it lists."""
@@ -71,7 +71,7 @@ class Source:
         keys = tuple(about.partition_columns)
         listed = self._table.get_add_actions(flatten=True)
         paths = listed.column("path").to_pylist()
-        if foreign := next((each for each in paths if "://" in each or each.startswith(("/", "file:"))), None):
+        if foreign := next(filter(is_foreign, paths), None):
             raise HaltError(f"the table {self.path} is a clone, whose files belong to another table ({foreign})")
         values = [[_plain(each) for each in listed.column(f"partition.{key}").to_pylist()] for key in keys]
         partitions = list(zip(*values, strict=True)) if keys else [()] * len(paths)

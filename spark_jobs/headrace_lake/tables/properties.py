@@ -1,4 +1,4 @@
-"""Our properties of tables, and the features of Delta that we read. The command line reads them without PySpark."""
+"""What we know of any Delta table: our applications in its log, the features that we read, the names of its files. No PySpark."""
 
 from __future__ import annotations
 
@@ -42,3 +42,8 @@ def strange_features(protocol: Mapping[str, Any]) -> list[str]:
     named = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
     old = {"columnMapping"} if protocol.get("minReaderVersion") == 2 else set()
     return sorted((named | old) - KNOWN_FEATURES)
+
+
+def is_foreign(name: str) -> bool:
+    """Returns whether the file of this name in the log belongs to another table, of which this one is a clone."""
+    return ":/" in name or name.startswith("/")

@@ -29,7 +29,7 @@ from typing_extensions import override
 from headrace_lake.spark.halt import HaltError
 from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.layout import DAY
-from headrace_lake.tables.properties import APP_ID, strange_features
+from headrace_lake.tables.properties import APP_ID, is_foreign, strange_features
 
 _AWAY: Final = 60.0
 """Seconds; the clean-up of the log (`layout.LOG_AGE`) never deletes younger commits."""
@@ -222,11 +222,6 @@ def day_of(name: str) -> str:
     """Returns the day of the file of this name in the log, as text; empty in a table without days."""
     found = _DAY.match(name)
     return found[1] if found else ""
-
-
-def is_foreign(name: str) -> bool:
-    """Returns whether the file of this name in the log belongs to another table, of which this one is a clone."""
-    return ":/" in name or name.startswith("/")
 
 
 def live_rows(spark: SparkSession, table: str, columns: Sequence[str], wanted: Wanted = lambda _: True) -> DataFrame:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from headrace_lake.tables.transaction_log import File, day_of, is_foreign
+from headrace_lake.tables.properties import is_foreign
+from headrace_lake.tables.transaction_log import File, day_of
 
 MOST_SMALL: Final = 48
 """Small files of a running day, or of a table without days, that wait. More would cost readers time, fewer make more levels."""
