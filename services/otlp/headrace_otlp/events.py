@@ -186,7 +186,7 @@ class _GroupEvents:
             record = message_of(LogRecord, raw)
             plain = Plain()
             value = plain.message(record)
-            value = value[:-1] + (b"," if len(value) > 2 else b"") + self._tail
+            value = value[:-1] + (b"," if value != b"{}" else b"") + self._tail
             nanoseconds = record.time_unix_nano or record.observed_time_unix_nano
             attributes = None if nanoseconds else RECEIVED
             if notes := plain.notes | self._about.notes:
