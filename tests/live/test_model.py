@@ -128,6 +128,7 @@ class TestOutage:
         assert figures.outage is not None
         assert verdict(figures)[0].level == GOOD
         assert [point["kafka"] for point in model.history] == [0, 0, 1, 1]
+        assert model.add(look(20 + SPAN, receiver(900, 50), kafka=kafka())).outage
         assert model.add(look(900, receiver(900, 50), kafka=kafka())).outage is None
 
 
