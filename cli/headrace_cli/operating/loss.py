@@ -41,9 +41,10 @@ _QUARANTINE: Final = """
     from quarantine where {recent} group by all order by n desc"""
 
 _UNACKNOWLEDGED: Final = """
-    select protocol, count(*) as n from events where protocol in ('forward', 'logjam', 'syslog') and {recent}
+    select protocol, count(*) as n from events where {recent}
+        and (protocol in ('logjam', 'syslog') or (protocol = 'forward' and (attributes ->> '$.chunk') is null))
     group by all order by protocol"""
-"""Events of which all, or some that nothing tells apart, came without an acknowledgement."""
+"""Events that came without an acknowledgement; of Logjam all, since nothing tells them apart."""
 
 
 def _asked(sql: str, lake: LakeAddress) -> list[Row]:

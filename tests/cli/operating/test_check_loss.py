@@ -14,6 +14,7 @@ from headrace_cli.verbs import check_loss as verb
 from headrace_cli.verbs.check_loss import check_loss, landed_and_checked
 from headrace_cli.wire.connections import Tally
 from headrace_common.operations.settings import KafkaSettings
+from headrace_reader.tables import Row
 
 from tests.cli.operating.topics import event_headers, lead_to, put
 from tests.contract.embedded import EmbeddedKafka
@@ -56,16 +57,15 @@ def test_a_loss_is_found_by_its_check_alone(tmp_path: Path, rows: dict[str, list
 
 
 @pytest.mark.parametrize(
-    ("protocols", "said"),
+    ("first", "second", "said"),
     [
-        (("syslog", "syslog"), "cannot be told: 2 events by syslog"),
-        (("forward", "relp"), "cannot be told: 1 events by forward"),
+        ({"protocol": "syslog"}, {"protocol": "syslog"}, "cannot be told: 2 events by syslog"),
+        ({"protocol": "forward"}, {"protocol": "relp"}, "cannot be told: 1 events by forward"),
+        ({"protocol": "logjam"}, {"protocol": "forward", "attributes": '{"chunk":"c"}'}, "told: 1 events by logjam"),
     ],
 )
-def test_what_came_without_acknowledgements_cannot_be_told(
-    tmp_path: Path, protocols: tuple[str, str], said: str
-) -> None:
-    make(tmp_path, **{**WHOLE, "events": [event(number, protocol=name) for number, name in enumerate(protocols)]})
+def test_what_came_unacknowledged_cannot_be_told(tmp_path: Path, first: Row, second: Row, said: str) -> None:
+    make(tmp_path, **{**WHOLE, "events": [event(0, **first), event(1, **second)]})
     *others, found = loss.of_tables(tmp_path)
     assert (found["check"], found["ok"]) == (loss.UNACKNOWLEDGED, True)
     assert said in found["detail"]
