@@ -62,6 +62,7 @@ class CourierClient(KeyedClient):
     def __init__(self) -> None:
         super().__init__()
         self._said: dict[bytes, int] = {}
+        self._replies = CourierReplies()
 
     @override
     def document(self, event: Mapping[str, Any]) -> bytes:
