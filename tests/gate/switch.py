@@ -71,7 +71,8 @@ def pytest_runtestloop(session: Any) -> bool | None:
             if active in seen:  # the tests' imports must see it, too
                 os.execv(sys.executable, sys.orig_argv)
             break
-        result = {0: "survived", 1: "killed", 2: "killed"}.get(status, f"status {status}")  # 2: an import fails
+        results = {0: "survived", **dict.fromkeys((1, 2, 4), "killed")}  # 2 and 4: an import fails
+        result = results.get(status, f"status {status}")
         print("mutant", number, result, file=sys.stderr, flush=True)
     session.config.option.maxfail = 1
     session.items[:] = chosen.get(str(active), [])
