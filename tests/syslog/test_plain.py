@@ -54,6 +54,7 @@ def test_what_a_client_sent_over_udp_is_understood(path: Path) -> None:
         (b"2023-10-11T22:14:15Z h su: m\n", ["m"]),
         (b"0 a\n1234567890 b\n", ["0 a", "1234567890 b"]),
         (b"\n\0\r\n", []),
+        (b"", []),
         (b"<13>a\r", ["a"]),
         (b"12", ["12"]),
         (b"<13>\xff\n", ["ÿ"]),
