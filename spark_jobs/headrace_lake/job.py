@@ -192,7 +192,7 @@ class Job:
         pairs = [(kafka.events_topic, number) for number in range(topics[kafka.events_topic].partitions)]
         reach = self._settings.lake.horizon + kafka.ack_deadline
         asked = partial(unlanded.first_times, self._spark, kafka)
-        return unlanded.ids_since(self._brokers, pairs, found.landed, reach, asked)
+        return unlanded.ids_since(self._brokers, pairs, found.landed, reach, asked, self._tables.newest_event)
 
     def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
         """Returns when the query has ended, or raises its error. Here an idle job notices that another has taken over."""

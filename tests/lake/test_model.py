@@ -24,6 +24,7 @@ from headrace_lake.upkeep.clocks import ClockGuard
 
 from tests.lake.model.history import MOST_STEPS, History
 from tests.lake.model.job import Run, replay
+from tests.lake.model.lists import Lists
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import Table
 from tests.lake.model.topics import EVENTS, QUARANTINE
@@ -46,8 +47,8 @@ def _listed_anyway(self: Erase, _: int) -> bool:
     return _list(self, self._rows.erasures() + 1)
 
 
-def _without_the_horizon(brokers: Any, pairs: Any, landed: Any, _: float, first_times: Any) -> int:
-    return _ids_since(brokers, pairs, landed, 0.0, first_times)
+def _without_the_horizon(brokers: Any, pairs: Any, landed: Any, _: float, *asked: Any) -> int:
+    return _ids_since(brokers, pairs, landed, 0.0, *asked)
 
 
 def _claimed_anyway(self: Fence, name: str, epoch: int, rows: Any = None, _: int | None = None) -> bool:
@@ -65,6 +66,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "the events table is not claimed": (fence, "EVENTS", "batches", 3),
     "ids are read since the oldest record alone": (unlanded, "ids_since", _without_the_horizon, 3),
     "the ids of the table are not read": (unlanded, "ids_since", lambda *_: 1 << 60, 3),
+    "of an empty topic ids are read by the job's clock alone": (Lists, "newest_event", lambda _: 1 << 60, 115663),
     "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 294),
     "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 18),
     "a loss is accepted though another job has landed since": (Fence, "_claim_in", _claimed_anyway, 131),

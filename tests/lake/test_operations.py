@@ -159,7 +159,7 @@ def test_the_newest_landed_day_is_kept_whatever_the_clock_says() -> None:
 def test_ids_are_known_since_the_first_unlanded_record(
     monkeypatch: pytest.MonkeyPatch, own: int, newest: int | None
 ) -> None:
-    """Where all has landed, no clock alone and no record from the future hides what landed lately."""
+    """Where all has landed, no clock alone and no record from the future hides what landed lately: in a topic, or before it."""
     monkeypatch.setattr(unlanded, "time", SimpleNamespace(time=lambda: own / 1000))
     ends = {("t", 0): 10, ("t", 1): 2_000_000}
     kafka: Any = SimpleNamespace(
@@ -169,9 +169,9 @@ def test_ids_are_known_since_the_first_unlanded_record(
 
     def since(*landed: int) -> int:
         pairs = dict(zip(ends, landed, strict=True))
-        return unlanded.ids_since(kafka, pairs, pairs, 7.0, first_times)
+        return unlanded.ids_since(kafka, pairs, pairs, 7.0, first_times, lambda: NOW - 1000)
 
-    assert since(10, 2_000_000) == min(own, newest or own) - 7000
+    assert since(10, 2_000_000) == min(own, newest or NOW - 1000) - 7000
     assert since(3, 2_000_000) == 70 - 7000
     assert since(10, 10) == -7000, "all ids are read where none is found, as after an aborted transaction"
     assert [call.args for call in first_times.call_args_list] == [({("t", 0): (3, 10)},), ({("t", 1): (10, 1010)},)]

@@ -16,7 +16,7 @@ from headrace_lake.spark.storage import Storage
 from headrace_lake.tables.layout import ABOUT, EVENTS, SCHEMAS, STATISTICS
 from headrace_lake.tables.on_spark import Span, may_hold
 from headrace_lake.tables.properties import KNOWN_FEATURES
-from headrace_lake.tables.transaction_log import File, LiveFiles, TransactionLog, live_rows, since_time
+from headrace_lake.tables.transaction_log import File, LiveFiles, TransactionLog, live_rows, newest, since_time
 from pyspark.sql import SparkSession
 
 
@@ -147,6 +147,8 @@ def test_rows_are_those_of_the_files_that_are_live(
     assert offsets(spark, table, last) == offsets(spark, table, last + timedelta(milliseconds=1)) == [*range(12, 18)]
     assert offsets(spark, table, last + timedelta(milliseconds=2)) == [*range(14, 18)], "the log has no microseconds"
     assert offsets(spark, table, NOON + timedelta(minutes=18)) == []
+    assert newest(Storage(spark), table, "time") == (NOON + timedelta(minutes=17, milliseconds=1)).timestamp() * 1000
+    assert newest(Storage(spark), table, "day") == 0, "no file has a time there"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from headrace_lake.tables.append import DELTA, append, begun
 from headrace_lake.tables.erasures import with_erased
 from headrace_lake.tables.layout import BATCHES, DAY, DUPLICATES, EVENTS, GAPS, KEY, LOG_AGE, QUARANTINE
 from headrace_lake.tables.properties import APP_ID
-from headrace_lake.tables.transaction_log import Ranges, live_rows
+from headrace_lake.tables.transaction_log import Ranges, live_rows, newest
 
 ENDLESS: Final = (1 << 63) - 1
 """No offset is beyond it."""
@@ -164,6 +164,10 @@ class Tables:
             return with_erased(self.spark, self.lake, name, rows.where(inside), inside)
 
         return of(EVENTS).unionAll(of(QUARANTINE)).unionAll(of(DUPLICATES))
+
+    def newest_event(self) -> int:
+        """Returns the latest timestamp, in ms, of the events table's rows, by its log; 0 if no file has one."""
+        return newest(self.storage, self.path(EVENTS), "received_time")
 
     def delete_days(self, name: str, first: date) -> None:
         """Deletes the days before `first` from the table `name`. The commit reads or writes no data file."""

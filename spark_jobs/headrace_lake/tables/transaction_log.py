@@ -251,9 +251,23 @@ def plain_parquet(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
 
 def since_time(column: str, moment: int, ranges: Ranges) -> bool:
     """Returns whether a file may have rows at or after a Unix time in ms."""
+    last = _last_time(column, ranges)
+    return last is None or last >= moment
+
+
+def newest(storage: Storage, table: str, column: str) -> int:
+    """Returns the latest Unix time, in ms, of a column by the statistics of the table's files; 0 without any. Blocks, and raises,
+    as `live_rows`.
+    """
+    log = LiveFiles(storage, table)
+    log.latest()
+    return max((_last_time(column, _ranges(file.stats)) or 0 for file in log.files.values()), default=0)
+
+
+def _last_time(column: str, ranges: Ranges) -> int | None:
     with suppress(KeyError, TypeError, ValueError):  # beyond Python's calendar
-        return datetime.fromisoformat(ranges[column][1]).timestamp() * 1000 + 1 >= moment  # Delta cuts off microseconds
-    return True
+        return int(datetime.fromisoformat(ranges[column][1]).timestamp() * 1000) + 1  # Delta cuts off microseconds
+    return None
 
 
 def _ranges(stats: str | None) -> Ranges:

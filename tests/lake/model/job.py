@@ -225,7 +225,9 @@ class Run:
 
     def _ids(self, found: Position, topics: Mapping[str, TopicInfo]) -> Ids:
         pairs = [(EVENTS, number) for number in range(topics[EVENTS].partitions)]
-        since = unlanded.ids_since(self._brokers, pairs, found.landed, HORIZON + SLACK, self._world.first_times)
+        since = unlanded.ids_since(
+            self._brokers, pairs, found.landed, HORIZON + SLACK, self._world.first_times, self._tables.newest_event
+        )
         return Ids(self._tables, topics[EVENTS].id, since)
 
     def _query(self, job: Landing, epoch: int, found: Position, topics: Mapping[str, TopicInfo]) -> None:

@@ -139,6 +139,9 @@ class Lists:
     def held(self, given: Iterable[Span]) -> dict[tuple[str, int], Held]:
         return held_in(self.places(given))
 
+    def newest_event(self) -> int:
+        return max((row["received_time"] for row in self.read(EVENTS_TABLE)), default=0)
+
     def erasures(self) -> Rows:
         """Lines that list anything; none without the table."""
         there = ERASURES in self.world.disk.tables
