@@ -82,8 +82,8 @@ class TestRecord:
         large = encode(b"x" * 1000, [])
         batch = BatchBuilder()
         assert [batch.add(large, 1, 10) for _ in range(2)] == [True, False]
-        batch = BatchBuilder()
-        assert [batch.add(large, 1, 5000, field(b"k")) for _ in range(6)] == [True] * 4 + [False] * 2
+        batch = BatchBuilder(field(b"k"))
+        assert [batch.add(large, 1, 5000) for _ in range(6)] == [True] * 4 + [False] * 2
         assert batch.record_count() == 4
         assert batch.size() <= 5000 + 61
         found = [(item.key, item.value) for item in DefaultRecordBatch(batch.stamped(7, 3, 11))]

@@ -27,7 +27,7 @@ from headrace_common.publishing.in_flight import NO_DEADLINE, DeliveryListener
 from headrace_common.publishing.rejects import refusal
 from headrace_common.record.contract import QUARANTINE_HEADERS, REPUBLISHED, Reason
 from headrace_common.record.encoding import decode, field
-from headrace_common.record.event import Part
+from headrace_common.record.event import Part, Reject
 from headrace_common.session.inflate import SLICE
 from headrace_common.session.interface import Ticket
 from hypothesis import given, settings
@@ -138,6 +138,7 @@ class PlannedFrame(FakeFrame):
                     if kind in EVENTS
                     else ENVELOPE.reject(Reason.BAD_RECORD, "bad", value, name)
                 )
+        self.made = [part for part in given if isinstance(part, bytes | Reject)] if small and send.run else []
 
 
 class Judge(Kafka):
@@ -292,8 +293,23 @@ HISTORIES: Final[dict[str, list[Step]]] = {
     "quarantine refuses a record": [Say("InvalidRecordError", 2, "quarantine"), Send("er"), Send("e")],
     "a partition's answer is not another's": [Send("p"), Send("e", 2), Send("e"), Send("p", 2)],
     "frames that need several batches": [Send("EEEEEEE"), Send("EReE"), Send("e", 1)],
+    "a full batch, and frames that are made already": [Send("EE", small=True, run=True), Send("EE", 1, small=True, run=True)],
     "a frame that waits for memory": [Send("GGGe"), Send("Ge"), Send("ge", 1), Wait(0), Send("GGe", 2)],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("pause", [0, 0.05])
+def test_a_made_frame_overtakes_none_of_its_connection(pause: float) -> None:
+    """Not one that waits for a slice, nor one that waits for the memory that a frame of another partition has."""
+    made = Send("e", small=True, run=True)
+    history: list[Step] = [Say("late answer"), Send("GGe", 2), Wait(0.05), Send("GGe"), Wait(pause), made, Wait(1)]
+
+    async def run(loop: SlowLoop) -> None:
+        kafka, frames = await play(loop, *history)
+        stored = [each.headers["ce_id"] for each in kafka.log]
+        assert stored.index(frames[1].expected[0].id) < stored.index(frames[2].expected[0].id)
+
+    slowly(run)
 
 
 @pytest.mark.parametrize("core", CORES)

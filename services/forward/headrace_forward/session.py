@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
@@ -97,11 +97,11 @@ class ForwardSession(ByteSession):
 
     @override
     def receive(self, data: bytes, now_ms: int) -> bool | None:
-        known, decoder = self._origin.known, cast("ForwardDecoder", self._decoder)
-        if known is None or not decoder.may_be_whole(data):
+        known, decoder = self._origin.known, self._decoder
+        if known is None or not isinstance(decoder, ForwardDecoder) or not decoder.may_be_whole(data):
             self._receive(data, now_ms)
             return None
-        # A message was taken before: these are no login and no JSON.
+        # A message was taken before: these are no login.
         if (made := native.core.whole(data, known, self._most)) is not None:
             events, size, chunk = made
             decoder.passed(data)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiokafka.record.util import calc_crc32c
 
 from headrace_common.record import native
-from headrace_common.record.encoding import KEYLESS, SHORT, read_varint, varint
+from headrace_common.record.encoding import KEYLESS, length, read_varint, varint
 from headrace_common.session.inflate import zstd
 
 BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -46,51 +46,41 @@ def compressed(plain: bytes) -> bytes:
     return _compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
 
 
-_OFFSETS: Final = tuple(varint(number) + KEYLESS for number in range(8192))
+_OFFSETS: Final = tuple(varint(number) for number in range(8192))
 
-WORTH_NATIVE: Final = 4
-"""Events for which a call of the native core costs less than laying them out here."""
+RECORD_OVERHEAD: Final = 16
+"""Bytes of a record before its value and headers, as the limit of a batch counts them: at most, with clocks that go right."""
 
 
 class BatchBuilder:
     """Builds one record batch from encoded records.
 
-    `seal` compresses the records once. A producer's identity is only in the header: it is stamped on a sealed batch.
+    `seal` lays out and compresses the records once. A producer's identity is only in the header: it is stamped on a sealed batch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, key: bytes = KEYLESS) -> None:
+        """`key`: of all records, with its length before it; empty if each begins with its own."""
+        self._key = key
         self._pieces: list[bytes] = []
+        self._waiting: list[bytes] = []  # records of one time, not laid out yet
         self._count = 0
         self._size = 0
         self._first_timestamp = 0
         self._last_timestamp = 0
         self._stamp = -1
-        self._before = b""
         self._body: bytes | None = None
         self._attributes = 0
 
-    def add(self, event: bytes, timestamp: int, limit: int, key: bytes = KEYLESS) -> bool:
-        """Appends one record if it fits, like `extend`. Returns whether it did. `key`: with its length before it."""
+    def add(self, event: bytes, timestamp: int, limit: int) -> bool:
+        """Appends one record if it fits, like `extend`. Returns whether it did."""
+        size = self._size + len(event) + RECORD_OVERHEAD
+        if size > limit and self._count:
+            return False
         if timestamp != self._stamp:
             self._begin(timestamp)
-        count, stamp = self._count, self._before
-        offset = _OFFSETS[count] if count < 8192 and key is KEYLESS else varint(count) + key
-        size = len(stamp) + len(offset) + len(event)
-        before = (SHORT[size] if size < 2048 else varint(size)) + stamp + offset
-        total = self._size + len(before) + len(event)
-        if total > limit and count:
-            return False
-        self._pieces += (before, event)
-        self._size, self._count = total, count + 1
+        self._waiting.append(event)
+        self._size, self._count = size, self._count + 1
         return True
-
-    def _begin(self, timestamp: int) -> None:
-        """Gives the next records this time."""
-        if not self._count:
-            self._first_timestamp = timestamp
-        self._stamp = timestamp
-        self._last_timestamp = max(self._last_timestamp, timestamp)
-        self._before = b"\0" + varint(timestamp - self._first_timestamp)
 
     def extend(self, events: list[Any], start: int, timestamp: int, limit: int) -> int:
         """Appends records from `events[start]` on: outputs of `encode`, with the Unix time `timestamp` in milliseconds.
@@ -98,28 +88,59 @@ class BatchBuilder:
         Stops at an item that is not bytes, or that would make the batch exceed `limit` bytes before compression, and returns
         its index. The first record always fits.
         """
-        at = start
-        if len(events) - start >= WORTH_NATIVE:
+        at, many = start, len(events) - start
+        while many > 1:
+            some = events[at : at + many]
+            size = self._size + sum(map(len, some)) + RECORD_OVERHEAD * len(some)
+            if size > limit or {*map(type, some)} != {bytes}:
+                many //= 2
+                continue
             if timestamp != self._stamp:
                 self._begin(timestamp)
-            room = max(0, limit - self._size)
-            laid, at = native.core.lay(events, start, self._before, self._count, room)
-            self._pieces.append(laid)
-            self._size += len(laid)
-            self._count += at - start
+            self._waiting += some
+            self._size, self._count = size, self._count + many
+            at += many
+            many = min(many, len(events) - at)
         while at < len(events) and type(event := events[at]) is bytes and self.add(event, timestamp, limit):
             at += 1
         return at
 
+    def _begin(self, timestamp: int) -> None:
+        """Gives the next records this time."""
+        self._lay()
+        if not self._count:
+            self._first_timestamp = timestamp
+        self._stamp = timestamp
+        self._last_timestamp = max(self._last_timestamp, timestamp)
+
+    def _lay(self) -> None:
+        """Lays out the records that wait."""
+        waiting, key, at = self._waiting, self._key, 0
+        if not waiting:
+            return
+        first, before = self._count - len(waiting), b"\0" + varint(self._stamp - self._first_timestamp)
+        while key is KEYLESS and at < len(waiting):
+            laid, end = native.core.lay(waiting, at, before, first + at, UNLIMITED)
+            if end == at:
+                break
+            self._pieces.append(laid)
+            at = end
+        for number, event in enumerate(waiting[at:], first + at):
+            head = before + (_OFFSETS[number] if number < 8192 else varint(number)) + key
+            self._pieces += (length(len(head) + len(event)), head, event)
+        self._waiting = []
+
     def seal(self) -> None:
         """Compresses the records, unless that would not make them smaller. Takes about 3 ns per byte."""
         if self._body is None:
+            self._lay()
             plain, self._pieces = b"".join(self._pieces), []
             packed = compressed(plain)
             self._body, self._attributes = (packed, ZSTD) if len(packed) < len(plain) else (plain, 0)
 
     def events(self) -> list[bytes]:
         """Returns the records in order, unpacked."""
+        self._lay()
         body = b"".join(self._pieces) if self._body is None else self._body
         plain = zstd.decompress(body) if self._attributes else body
         found, at = [], 0
@@ -146,7 +167,7 @@ class BatchBuilder:
         return bytes(buffer)
 
     def size(self) -> int:
-        """Returns the bytes of the batch; once it is sealed, as sent."""
+        """Returns the bytes of the batch, at most; once it is sealed, as sent."""
         return BATCH_HEADER.size + (self._size if self._body is None else len(self._body))
 
     def record_count(self) -> int:

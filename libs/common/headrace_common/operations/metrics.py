@@ -104,11 +104,6 @@ class SourceCount:
     events: int = 0
     bytes: int = 0
 
-    def add(self, events: int, size: int) -> None:
-        """Adds `events` with `size` bytes."""
-        self.events += events
-        self.bytes += size
-
     def weight(self) -> int:
         """Returns by what sources are compared."""
         return self.bytes + _EVENT * self.events
@@ -137,7 +132,8 @@ class TopSources(Collector):
                 for name in sorted(window, key=lambda name: window[name].weight())[:-KEPT_SOURCES]:
                     del window[name]
             found = window[source] = SourceCount()
-        found.add(events, size)
+        found.events += events
+        found.bytes += size
 
     @override
     def collect(self) -> Iterable[Metric]:
@@ -146,7 +142,9 @@ class TopSources(Collector):
         for window in [kept for at, kept in list(self._windows.items()) if at > since]:
             for source, count in list(window.items()):
                 name = quote(source, errors="replace")[:SOURCE_NAME]
-                sums.setdefault(name, SourceCount()).add(count.events, count.bytes)
+                total = sums.setdefault(name, SourceCount())
+                total.events += count.events
+                total.bytes += count.bytes
         top = sorted(sums, key=lambda name: (-sums[name].weight(), name))[:TOP_SOURCES]
         for (name, text), value in zip(TOP_GAUGES.items(), ("events", "bytes"), strict=True):
             family = GaugeMetricFamily(f"{NAMESPACE}_{name}", text, labels=("source",))

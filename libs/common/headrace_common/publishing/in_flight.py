@@ -44,7 +44,6 @@ class InFlightFrame:
 
     def __init__(self, frame: Frame, listener: DeliveryListener, submitted: float, deadline: float) -> None:
         """`deadline`: when the frame is abandoned; `NO_DEADLINE`: never."""
-        self.frame = frame  # until all of its parts are made: see `finish`
         self.ticket = frame.ticket
         self.listener = listener
         self.submitted = submitted
@@ -52,9 +51,11 @@ class InFlightFrame:
         self.deadline = deadline
         self.small = frame.small
         self.runs: Iterator[Run] | None = None  # that are left to make, once begun
-        self.made: list[Part] = []  # built, but not in a batch yet
+        self.made: list[Part] = frame.made or []  # built, but not in a batch yet
         self.built = 0  # parts added to batches so far, over all cycles
-        self.exhausted = False  # all parts are made
+        self.exhausted = bool(frame.made)  # all parts are made
+        if not self.exhausted:
+            self.frame = frame  # see `finish`
         self.abandoned = False
         self.waits = False  # for memory
         self.grown = 0
@@ -119,6 +120,10 @@ class FrameQueue:
 
     def __bool__(self) -> bool:
         return bool(self.small or self.long)
+
+    def has(self, listener: DeliveryListener) -> bool:
+        """Returns whether a frame of a connection waits, for its turn or for memory."""
+        return listener in self._behind
 
     def add(self, frame: InFlightFrame) -> None:
         """Queues a frame after the other frames of its connection."""

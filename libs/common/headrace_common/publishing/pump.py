@@ -59,7 +59,12 @@ class Pump:
         deadline = NO_DEADLINE if frame.kept else now + self._ack_deadline
         taken = InFlightFrame(frame, listener, now, deadline)
         self._pending[taken] = None
-        self._queue.add(taken)
+        cycle, queue = self._cycle, self._queue
+        if taken.exhausted and cycle is not None and not cycle.full and not queue.has(listener):
+            self._changed.set()
+            if cycle.add_some(taken):  # without a slice: nothing was left to do for it
+                return
+        queue.add(taken)
         self._enqueue()
 
     async def run(self) -> None:

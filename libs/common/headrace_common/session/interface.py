@@ -84,6 +84,9 @@ class Frame(ABC):
     small: bool = False
     """It has at most `SMALL` bytes, and does not grow: all of it may be built together."""
 
+    made: list[Part] = []  # noqa: RUF012  (never changed)
+    """All its events, if they are made already, of a small frame: it may leave at once, and `runs` is not asked."""
+
     @abstractmethod
     def runs(self) -> Iterator[Run]:
         """Yields its events and rejects in order, each built on demand. Each call starts over; the caller has discarded the

@@ -35,20 +35,20 @@ Inflate = Callable[[bytes | memoryview, int], Iterator[bytes]]
 class MadeFrame(Frame):
     """A small message whose events the native core has all made. It holds nothing else."""
 
-    __slots__ = ("_events", "received_ms", "size", "ticket")
+    __slots__ = ("made", "received_ms", "size", "ticket")
 
     small = True
 
-    def __init__(self, events: list[Part], size: int, ticket: Ticket, received_ms: int) -> None:
+    def __init__(self, made: list[Part], size: int, ticket: Ticket, received_ms: int) -> None:
         """`size`: bytes of the events."""
-        self._events = events
+        self.made = made
         self.ticket = ticket
         self.received_ms = received_ms
         self.size = size + OVERHEAD
 
     @override
     def runs(self) -> Iterator[list[Part]]:
-        return iter((self._events,))
+        return iter((self.made,))
 
     @override
     def spoiled(self, detail: str) -> Reject:

@@ -300,9 +300,9 @@ class Owner(Backend, OwnParts):
         await asyncio.Event().wait()
 
     async def _append_batch(self, producer: Producer) -> None:
-        batch, time_ms, limit = BatchBuilder(), now_ms(), self._topic.batch_bytes(self._kafka.batch_bytes)
+        batch, time_ms, limit = BatchBuilder(b""), now_ms(), self._topic.batch_bytes(self._kafka.batch_bytes)
         if self._appending.fill(
-            lambda key, record: batch.add(encode(record.encode(self.start_at), []), time_ms, limit, field(key))
+            lambda key, record: batch.add(field(key) + encode(record.encode(self.start_at), []), time_ms, limit)
         ):
             time_ms = await self._store_next(producer, batch)
         blocks = self._appending.stored(time_ms)
@@ -333,8 +333,8 @@ class Owner(Backend, OwnParts):
 
     @staticmethod
     def _alone(record: Record, start: int) -> BatchBuilder:
-        batch = BatchBuilder()
-        batch.add(encode(record.encode(start), []), now_ms(), UNLIMITED, field(b""))
+        batch = BatchBuilder(field(b""))
+        batch.add(encode(record.encode(start), []), now_ms(), UNLIMITED)
         return batch
 
     async def _store_next(self, producer: Producer, batch: BatchBuilder) -> int:
