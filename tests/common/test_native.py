@@ -24,7 +24,7 @@ from tests.contract.waiting import PATIENCE
 from tests.native import needs_native, using
 from tests.tiers import examples
 
-SOURCES = {"0.7.0": "fb626cb2afaf6108"}
+SOURCES = {"0.8.0": "1975eb0c14e8e0b6"}
 """The start of the hash of the sources, by the core's version."""
 
 

@@ -68,31 +68,15 @@ fn entries<'py>(
     })
 }
 
-/// Makes records of a batch, from number `offset` on, of `events[start..]`: as many as make at most `room` bytes.
-///
-/// Returns their bytes and the index of the first event that is left: one that does not fit, or is none. `stamp`: their attributes
-/// and timestamp.
+/// Returns records of a batch, from number `offset` on, one after the other. `stamp`: their attributes and timestamp.
 #[pyfunction]
-fn lay<'py>(
-    py: Python<'py>,
-    events: &Bound<'py, PyList>,
-    start: usize,
-    stamp: &[u8],
-    offset: u32,
-    room: usize,
-) -> PyResult<(Bound<'py, PyBytes>, usize)> {
+fn lay<'py>(py: Python<'py>, events: &Bound<'py, PyList>, stamp: &[u8], offset: u32) -> PyResult<Bound<'py, PyBytes>> {
     caught(|| {
         let mut out = Vec::new();
-        let mut index = start;
-        for number in offset..u32::MAX {
-            let Ok(event) = events.get_item(index) else { break };
-            let Ok(event) = event.cast_exact::<PyBytes>() else { break };
-            if out.len() > MOST_MADE || !record::lay(&mut out, event.as_bytes(), stamp, number, room) {
-                break;
-            }
-            index += 1;
+        for (number, event) in (offset..).zip(events) {
+            record::lay(&mut out, event.cast_exact::<PyBytes>()?.as_bytes(), stamp, number);
         }
-        Ok((PyBytes::new(py, &out), index))
+        Ok(PyBytes::new(py, &out))
     })
 }
 

@@ -18,21 +18,14 @@ pub fn length(out: &mut Vec<u8>, size: usize) {
     varint(out, size as i64);
 }
 
-/// Appends an event as record number `offset` of a batch, if `out` then has at most `room` bytes. Returns whether it has.
-///
-/// `stamp`: the record's attributes and timestamp.
-pub fn lay(out: &mut Vec<u8>, event: &[u8], stamp: &[u8], offset: u32, room: usize) -> bool {
-    let start = out.len();
+/// Appends an event as record number `offset` of a batch. `stamp`: the record's attributes and timestamp.
+pub fn lay(out: &mut Vec<u8>, event: &[u8], stamp: &[u8], offset: u32) {
     let bits = 64 - (u64::from(offset) << 1 | 1).leading_zeros() as usize;
     length(out, stamp.len() + bits.div_ceil(7) + 1 + event.len());
     out.extend_from_slice(stamp);
     varint(out, i64::from(offset));
     varint(out, -1); // no key
     out.extend_from_slice(event);
-    if out.len() > room {
-        out.truncate(start);
-    }
-    out.len() > start
 }
 
 /// The content of a frame at the start of `data`: behind a header that ends with its length, as u32. None if it is not whole.
@@ -130,7 +123,7 @@ mod tests {
             [(0, &[0u8][..]), (63, &[126]), (64, &[128, 1]), (8191, &[254, 127]), (8192, &[128, 128, 1])]
         {
             let mut out = Vec::new();
-            assert!(lay(&mut out, b"event", b"\0\x02", offset, 99));
+            lay(&mut out, b"event", b"\0\x02", offset);
             let size = 2 + place.len() + 1 + 5;
             assert_eq!(out, [&[2 * size as u8, 0, 2], place, &[1], b"event"].concat());
         }
@@ -157,14 +150,5 @@ mod tests {
         for other in [&b"1J"[..], b"2D"] {
             assert_eq!(frames(&[&frame(1, 2), other, &frame(2, 2)[2..]].concat(), 0, 9, 4), (vec![12], true));
         }
-    }
-
-    #[test]
-    fn what_does_not_fit_is_not_there() {
-        let mut out = b"before".to_vec();
-        assert!(!lay(&mut out, b"event", b"\0\0", 0, 15));
-        assert_eq!(out, b"before");
-        assert!(lay(&mut out, b"event", b"\0\0", 0, 16));
-        assert_eq!(out.len(), 16);
     }
 }

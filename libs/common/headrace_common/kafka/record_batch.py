@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiokafka.record.util import calc_crc32c
 
 from headrace_common.record import native
-from headrace_common.record.encoding import KEYLESS, length, read_varint, varint
+from headrace_common.record.encoding import KEYLESS, lay, read_varint, varint
 from headrace_common.session.inflate import zstd
 
 BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -45,8 +45,6 @@ def compressed(plain: bytes) -> bytes:
     """Returns records as a frame of zstd."""
     return _compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
 
-
-_OFFSETS: Final = tuple(varint(number) for number in range(8192))
 
 RECORD_OVERHEAD: Final = 16
 """Bytes of a record before its value and headers, as the limit of a batch counts them: at most, with clocks that go right."""
@@ -115,20 +113,12 @@ class BatchBuilder:
 
     def _lay(self) -> None:
         """Lays out the records that wait."""
-        waiting, key, at = self._waiting, self._key, 0
-        if not waiting:
-            return
-        first, before = self._count - len(waiting), b"\0" + varint(self._stamp - self._first_timestamp)
-        while key is KEYLESS and at < len(waiting):
-            laid, end = native.core.lay(waiting, at, before, first + at, UNLIMITED)
-            if end == at:
-                break
+        if waiting := self._waiting:
+            first, stamp = self._count - len(waiting), b"\0" + varint(self._stamp - self._first_timestamp)
+            alike = self._key is KEYLESS
+            laid = native.core.lay(waiting, stamp, first) if alike else lay(waiting, stamp, first, self._key)
             self._pieces.append(laid)
-            at = end
-        for number, event in enumerate(waiting[at:], first + at):
-            head = before + (_OFFSETS[number] if number < 8192 else varint(number)) + key
-            self._pieces += (length(len(head) + len(event)), head, event)
-        self._waiting = []
+            self._waiting = []
 
     def seal(self) -> None:
         """Compresses the records, unless that would not make them smaller. Takes about 3 ns per byte."""

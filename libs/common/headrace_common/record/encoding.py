@@ -24,13 +24,13 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-SHORT: Final = tuple(varint(number) for number in range(2048))
-"""The varints of short lengths."""
+SHORT: Final = tuple(varint(number) for number in range(8192))
+"""The varints of short lengths and low offsets."""
 
 
 def length(number: int) -> bytes:
     """Returns the varint of a length, from a table if it is short."""
-    return SHORT[number] if number < 2048 else varint(number)
+    return SHORT[number] if number < 8192 else varint(number)
 
 
 def field(data: bytes) -> bytes:
@@ -46,6 +46,18 @@ def header(key: str, value: bytes) -> bytes:
 def encode(value: bytes, headers: list[Header]) -> bytes:
     """Encodes the part of a keyless record that does not depend on its batch: value and headers."""
     return b"".join((field(value), length(len(headers)), *(header(key, text) for key, text in headers)))
+
+
+def lay(events: list[bytes], stamp: bytes, offset: int, key: bytes = KEYLESS) -> bytes:
+    """Returns records of a batch, one after the other: of outputs of `encode`.
+
+    `stamp`: their attributes and timestamp; `offset`: of the first in its batch; `key`: with its length before it.
+    """
+    pieces: list[bytes] = []
+    for number, event in enumerate(events, offset):
+        head = stamp + length(number) + key
+        pieces += (length(len(head) + len(event)), head, event)
+    return b"".join(pieces)
 
 
 def decode(event: bytes) -> tuple[bytes, list[Header]]:

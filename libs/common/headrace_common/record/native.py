@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from headrace_common.record import encoding
 
 if TYPE_CHECKING:  # it encodes by a module that asks this one
     from headrace_common.record.event import Part
@@ -19,7 +21,7 @@ T = TypeVar("T")
 VARIABLE: Final = "HEADRACE_NATIVE"
 AUTO, OFF, REQUIRE = "auto", "off", "require"
 MODULE: Final = "headrace_native"
-VERSION: Final = "0.7.0"
+VERSION: Final = "0.8.0"
 """The only version that is used: another, such as one that was built before the sources changed, has other calls."""
 
 BYTES_AT_ONCE: Final = 64 << 10
@@ -45,7 +47,7 @@ MOST_ODD: Final = 64
 
 
 class Core:
-    """Encodes plain events, and lays them out in a batch. To this one, of a process without the native core, nothing is plain."""
+    """Encodes plain events, and lays out a batch. To this one, of a process without the native core, no event is plain."""
 
     bytes_at_once: int = 0
     """Most bytes that a call is given; 0: it encodes nothing."""
@@ -70,13 +72,9 @@ class Core:
         """
         return [], 0
 
-    def lay(self, events: list[Any], start: int, stamp: bytes, offset: int, room: int, /) -> tuple[bytes, int]:
-        """Returns records of a batch, one after the other, and the index of the first item of `events` that is not among them.
-
-        These are the events from `events[start]` on, at most `room` bytes of records. `stamp`: a record's attributes and
-        timestamp; `offset`: of the first in its batch.
-        """
-        return b"", start
+    def lay(self, events: list[bytes], stamp: bytes, offset: int, /) -> bytes:
+        """Returns records of a batch, one after the other: `encoding.lay`."""
+        return encoding.lay(events, stamp, offset)
 
     def documents(
         self, find: Find, ids: bytes, limits: tuple[int, int], data: bytes, index: int, most: int, /
