@@ -192,7 +192,8 @@ class Job:
         pairs = [(kafka.events_topic, number) for number in range(topics[kafka.events_topic].partitions)]
         reach = self._settings.lake.horizon + kafka.ack_deadline
         asked = partial(unlanded.first_times, self._spark, kafka)
-        return unlanded.ids_since(self._brokers, pairs, found.landed, reach, asked, self._tables.newest_event)
+        oldest = unlanded.oldest_to_come(self._brokers, pairs, found.landed, self._tables.newest_event(), asked)
+        return oldest - round(reach * 1000)
 
     def _watch(self, query: StreamingQuery, fence: Fence, epoch: int, upkeep: Upkeep) -> None:
         """Returns when the query has ended, or raises its error. Here an idle job notices that another has taken over."""

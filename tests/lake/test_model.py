@@ -23,8 +23,8 @@ from headrace_lake.upkeep import retention
 from headrace_lake.upkeep.clocks import ClockGuard
 
 from tests.lake.model.history import MOST_STEPS, History
-from tests.lake.model.job import Run, replay
-from tests.lake.model.lists import Lists
+from tests.lake.model.job import SLACK, Run, replay
+from tests.lake.model.lists import HORIZON, Lists
 from tests.lake.model.stage import Process
 from tests.lake.model.tables import Table
 from tests.lake.model.topics import EVENTS, QUARANTINE
@@ -47,8 +47,8 @@ def _listed_anyway(self: Erase, _: int) -> bool:
     return _list(self, self._rows.erasures() + 1)
 
 
-def _without_the_horizon(brokers: Any, pairs: Any, landed: Any, _: float, *asked: Any) -> int:
-    return _ids_since(brokers, pairs, landed, 0.0, *asked)
+def _without_the_horizon(*asked: Any) -> int:
+    return _oldest(*asked) + round((HORIZON + SLACK) * 1000)
 
 
 def _claimed_anyway(self: Fence, name: str, epoch: int, rows: Any = None, _: int | None = None) -> bool:
@@ -57,16 +57,15 @@ def _claimed_anyway(self: Fence, name: str, epoch: int, rows: Any = None, _: int
 
 _claim_in = Fence._claim_in
 _list = Erase._list
-_ids_since = unlanded.ids_since
+_oldest = unlanded.oldest_to_come
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | str, int]] = {
     "rows of a job that was shut out are landed again": (Position, "has_strays", lambda *_: False, 3),
     "rows of a job that was shut out are not noted": (claim, "strays", lambda *_: {}, 3),
     "a batch is not counted": (Position, "add", _only_landed, 3),
     "an older job's write is not noticed": (fence, "not_past", lambda *_: None, 17),
     "the events table is not claimed": (fence, "EVENTS", "batches", 3),
-    "ids are read since the oldest record alone": (unlanded, "ids_since", _without_the_horizon, 3),
-    "the ids of the table are not read": (unlanded, "ids_since", lambda *_: 1 << 60, 3),
-    "of an empty topic ids are read by the job's clock alone": (Lists, "newest_event", lambda _: 1 << 60, 115663),
+    "ids are read since the oldest record alone": (unlanded, "oldest_to_come", _without_the_horizon, 3),
+    "the ids of the table are not read": (unlanded, "oldest_to_come", lambda *_: 1 << 60, 3),
     "days are dropped without a transaction": (retention, "drop", _dropped_without_a_word, 294),
     "clocks are not compared": (ClockGuard, "agree", lambda *_: True, 18),
     "a loss is accepted though another job has landed since": (Fence, "_claim_in", _claimed_anyway, 131),
@@ -208,9 +207,24 @@ def erased_by_two(steps: int) -> list[str]:
     return script.failures
 
 
+def sent_again_while_a_job_starts(steps: int) -> list[str]:
+    """The topic was recreated, and the job's clock is two hours ahead."""
+    with played() as script:
+        script.send(EVENTS, 0, "d.1")
+        script.land()
+        script.remade(EVENTS, 1)
+        script.world.ahead = 7200
+        job = script.start()
+        script.take(job, steps)
+        script.send(EVENTS, 0, "d.1")
+        script.finish(job)
+    return script.failures
+
+
 SCRIPTS: dict[Callable[[int], list[str]], tuple[Any, str, Callable[..., Any], int]] = {
     erased_while_files_are_merged: (LiveFiles, "has", lambda *_: True, 45),
     erased_by_two: (Erase, "_list", _listed_anyway, 37),
+    sent_again_while_a_job_starts: (Lists, "newest_event", lambda _: 1 << 60, 120),
 }  # fmt: skip
 """What happens at any step, what of the job it needs to be harmless, and a step at which it would do harm."""
 

@@ -155,25 +155,21 @@ def test_the_newest_landed_day_is_kept_whatever_the_clock_says() -> None:
 
 
 @pytest.mark.parametrize("own", [NOW, NOW + HOUR, NOW + YEARS, NOW - YEARS])
-@pytest.mark.parametrize("newest", [None, NOW - 60_000, NOW + YEARS])
-def test_ids_are_known_since_the_first_unlanded_record(
-    monkeypatch: pytest.MonkeyPatch, own: int, newest: int | None
-) -> None:
-    """Where all has landed, no clock alone and no record from the future hides what landed lately: in a topic, or before it."""
+@pytest.mark.parametrize("newest", [0, NOW - 60_000, NOW + YEARS])
+def test_ids_are_known_since_the_first_unlanded_record(monkeypatch: pytest.MonkeyPatch, own: int, newest: int) -> None:
+    """Where all has landed, no clock alone and no record from the future hides what landed lately."""
     monkeypatch.setattr(unlanded, "time", SimpleNamespace(time=lambda: own / 1000))
     ends = {("t", 0): 10, ("t", 1): 2_000_000}
-    kafka: Any = SimpleNamespace(
-        newest=lambda _: newest, offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, 0) if earliest else ends
-    )
+    kafka: Any = SimpleNamespace(offsets=lambda pairs, *, earliest: dict.fromkeys(pairs, 0) if earliest else ends)
     first_times = Mock(return_value={("t", 0): 70})
 
     def since(*landed: int) -> int:
         pairs = dict(zip(ends, landed, strict=True))
-        return unlanded.ids_since(kafka, pairs, pairs, 7.0, first_times, lambda: NOW - 1000)
+        return unlanded.oldest_to_come(kafka, pairs, pairs, newest, first_times)
 
-    assert since(10, 2_000_000) == min(own, newest or NOW - 1000) - 7000
-    assert since(3, 2_000_000) == 70 - 7000
-    assert since(10, 10) == -7000, "all ids are read where none is found, as after an aborted transaction"
+    assert since(10, 2_000_000) == min(own, newest)
+    assert since(3, 2_000_000) == min(70, newest)
+    assert since(10, 10) == 0, "all ids are read where none is found, as after an aborted transaction"
     assert [call.args for call in first_times.call_args_list] == [({("t", 0): (3, 10)},), ({("t", 1): (10, 1010)},)]
 
 

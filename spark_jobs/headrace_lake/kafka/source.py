@@ -32,8 +32,6 @@ _IAM: Final = {
 """Options that AWS's `aws-msk-iam-auth` asks of a Java client; it finds credentials and region by itself."""
 _LOGIN_TIME: Final = "10000"
 """Milliseconds that Kafka's client waits for a token endpoint."""
-_OFFSET: Final = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+), timestamp=(-?\d+),")
-"""An entry of Kafka's answer as text, ``topic-partition=…``."""
 _ANSWER_TIME: Final = 10  # seconds to wait for one answer of the brokers: a running job's main loop waits meanwhile
 _OFFSET_SPEC: Final = "org.apache.kafka.clients.admin.OffsetSpec"
 _QUESTIONS: Final = 16  # kept: a running job asks for the same offsets again every few seconds
@@ -223,43 +221,26 @@ class Brokers:
         """Returns the first offset that Kafka holds (`earliest`), or one past the last that a reader sees; `committed`: of
         committed records alone.
         """
-        found = self._list_offsets(partitions, "earliest" if earliest else "latest", committed=committed)
-        return {pair: offset for pair, (offset, _) in found.items()}
-
-    def newest(self, partitions: Iterable[TopicPartition]) -> int | None:
-        """Returns the latest timestamp, in ms, of the records that Kafka holds; None if it holds none, or is too old to say
-        (2.8).
-        """
-        try:
-            found = self._list_offsets(partitions, "maxTimestamp")
-        except HaltError:
-            return None
-        return max((stamp for _, stamp in found.values() if stamp >= 0), default=None)
-
-    def _list_offsets(
-        self, partitions: Iterable[TopicPartition], spec: str, *, committed: bool = True
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        """Returns offset and timestamp by partition; `spec`: which offset, by the name of Kafka's client."""
-        pairs = tuple(partitions)
         levels = self._class("org.apache.kafka.common.IsolationLevel")
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
         options = self._class("org.apache.kafka.clients.admin.ListOffsetsOptions")(level)
+        question, places = self._question(tuple(partitions), "earliest" if earliest else "latest")
         try:
-            answers = self._wait(self._client().listOffsets(self._question(pairs, spec), options).all())
+            answers = self._wait(self._client().listOffsets(question, options).all())
         except _UnknownTopicError as error:
             raise KafkaAwayError("a topic was deleted or recreated while its offsets were asked for") from error
-        # Read as text: a call to the JVM for each partition would take longer than the question.
-        entries = _OFFSET.findall(str(answers.toString()))
-        found = {(name, int(number)): (int(offset), int(stamp)) for name, number, offset, stamp in entries}
-        return {pair: found[pair] for pair in pairs}
+        return {pair: answers.get(place).offset() for pair, place in places.items()}
 
-    def _asked(self, pairs: tuple[TopicPartition, ...], spec: str) -> Any:
-        """Returns the map of partitions and what is asked of each, as Kafka's client takes it: a call to the JVM for each."""
+    def _asked(self, pairs: tuple[TopicPartition, ...], spec: str) -> tuple[Any, dict[TopicPartition, Any]]:
+        """Returns the map of partitions and what is asked of each, as Kafka's client takes it, and the partitions as it does: a
+        call to the JVM for each. `spec`: which offset, by the name of Kafka's client.
+        """
         place, asked = self._class("org.apache.kafka.common.TopicPartition"), getattr(self._class(_OFFSET_SPEC), spec)()
+        places = {pair: place(*pair) for pair in pairs}
         made = self._class("java.util.HashMap")()
-        for pair in pairs:
-            made.put(place(*pair), asked)
-        return made
+        for each in places.values():
+            made.put(each, asked)
+        return made, places
 
     def commit(self, group: str, ends: Mapping[TopicPartition, int]) -> None:
         """Commits `ends` as the offsets of the consumer group. Raises `HaltError` if Kafka refuses it."""

@@ -21,31 +21,22 @@ FirstTimes = Callable[[Mapping[TopicPartition, tuple[int, int]]], Mapping[TopicP
 """Returns the timestamp, in ms, of the first record in each range of offsets; a range may have none."""
 
 
-def ids_since(
-    brokers: Brokers,
-    pairs: Iterable[TopicPartition],
-    landed: EndOffsets,
-    reach: float,
-    first_times: FirstTimes,
-    newest_landed: Callable[[], int],
+def oldest_to_come(
+    brokers: Brokers, pairs: Iterable[TopicPartition], landed: EndOffsets, newest: int, first_times: FirstTimes
 ) -> int:
-    """Returns the Kafka timestamp, in ms, since which ids have to be known: records that repeat them may come yet.
+    """Returns the Kafka timestamp, in ms, of the oldest record that may come yet. Blocks; raises `KafkaAwayError`.
 
-    `pairs`: all partitions of the events topic; `reach`: seconds by which the event that a record repeats may be older;
-    `newest_landed`: see `Tables.newest_event`. Blocks; raises `KafkaAwayError`.
+    `pairs`: all partitions of the events topic; `newest`: the latest timestamp that has landed, in ms.
 
     Of a partition with more records it is that of the first; 0 if none is found. Of one that was read to its end it is the
-    present: the earlier of the job's clock and the newest record's timestamp, so that one wrong clock does no harm. If Kafka
-    holds none, as of a recreated topic, it is the newest record that landed. A receiver may store a record later, by at most
-    `KAFKA__ACK_DEADLINE`.
+    present: the earlier of the job's clock and `newest`, so that one wrong clock does no harm. A receiver may store a record
+    later, by at most `KAFKA__ACK_DEADLINE`.
     """
     first, ends = brokers.offsets(pairs, earliest=True), brokers.offsets(pairs, earliest=False)
-    newest = brokers.newest(first)
-    present = min(int(time.time() * 1000), newest_landed() if newest is None else newest)
     following = {pair: max(landed.get(pair, start), start) for pair, start in first.items()}
     ranges = {pair: (at, min(at + _LOOK, ends[pair])) for pair, at in following.items() if at < ends[pair]}
     times = first_times(ranges) if ranges else {}
-    return min([present, *(times.get(pair, 0) for pair in ranges)]) - round(reach * 1000)
+    return min([int(time.time() * 1000), newest, *(times.get(pair, 0) for pair in ranges)])
 
 
 def first_times(

@@ -225,9 +225,10 @@ class Run:
 
     def _ids(self, found: Position, topics: Mapping[str, TopicInfo]) -> Ids:
         pairs = [(EVENTS, number) for number in range(topics[EVENTS].partitions)]
-        since = unlanded.ids_since(
-            self._brokers, pairs, found.landed, HORIZON + SLACK, self._world.first_times, self._tables.newest_event
+        oldest = unlanded.oldest_to_come(
+            self._brokers, pairs, found.landed, self._tables.newest_event(), self._world.first_times
         )
+        since = oldest - round((HORIZON + SLACK) * 1000)
         return Ids(self._tables, topics[EVENTS].id, since)
 
     def _query(self, job: Landing, epoch: int, found: Position, topics: Mapping[str, TopicInfo]) -> None:

@@ -88,13 +88,6 @@ class Brokers:
             found[name, number] = partition.start if earliest else partition.end
         return found
 
-    def newest(self, partitions: Iterable[TopicPartition]) -> int | None:
-        self._ask()
-        asked = [self._partition(*each) for each in partitions]
-        return max(
-            (record.time for each in asked for record in each.records if record.offset >= each.start), default=None
-        )
-
     def _partition(self, name: str, number: int) -> Partition:
         there = self._kafka.topics[name].partitions
         if number >= len(there):
