@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr
+from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 from typing_extensions import override
@@ -31,16 +31,6 @@ _LINKS: Final = ("tcp://", "udp://", "sctp://")
 """Values by which Kubernetes tells every pod of each service: of one called headrace-ops as HEADRACE_OPS_PORT."""
 
 _UNDERSCORES: Final = re.compile("_+")
-
-
-KIB: Final = 1024
-MIB: Final = 1024 * KIB
-
-
-class Section(BaseModel):
-    """The base class of a group of settings: immutable, without unknown names."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def variable(section: str, name: str) -> str:
