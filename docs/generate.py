@@ -62,7 +62,7 @@ def settings() -> str:
             lines += ["", f"## {title}", "", "| variable | default | meaning |", "|---|---|---|"]
         for section, name, info in rows:
             default = info.default.get_secret_value() if isinstance(info.default, SecretStr) else info.default
-            shown = "" if default in (None, "") else f"`{default}`"
+            shown = "" if default in (None, "", ()) else f"`{default}`"
             lines.append(f"| `{variable(section, name)}` | {shown} | {info.description} |")
     return "\n".join(lines) + "\n"
 

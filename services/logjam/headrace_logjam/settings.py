@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, ClassVar, Final, Self
 
-from headrace_common.operations.networks import networks
-from headrace_common.operations.settings import KIB, MIB, LimitSettings, Section, ServiceSettings
+from headrace_common.operations.settings import KIB, MIB, LimitSettings, Networks, Section, ServiceSettings
 from headrace_common.operations.variables import Bytes
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -47,8 +46,8 @@ class LogjamSection(Section):
     peer_messages: ClassVar[int] = 16
     """Messages of one client that ZeroMQ keeps, beyond the budgets, while it is not read."""
 
-    allow: str = Field(
-        "", description="Addresses and networks, separated by commas, from which clients may connect; default: all."
+    allow: Networks = Field(
+        (), description="Addresses and networks, separated by commas, from which clients may connect; default: all."
     )
     curve_secret_key: SecretStr = Field(
         SecretStr(""), description="Our secret CURVE key (Z85), for clients and towards devices; prefer `…_FILE`."
@@ -76,12 +75,6 @@ class LogjamSection(Section):
     the budgets. It drops further ones."""
 
     device: int = Field(0, ge=0, le=2**32 - 1, description="Our own number as a device, needed by PUB_PORT.")
-
-    @field_validator("allow")
-    @classmethod
-    def _networks(cls, text: str) -> str:
-        networks(text)
-        return text
 
     @field_validator("curve_secret_key")
     @classmethod

@@ -13,7 +13,6 @@ import zmq
 from headrace_common.connection.messages import MessageConnection
 from headrace_common.listening.endpoint import Endpoint
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.networks import networks
 from headrace_common.operations.sockets import address_of, bound_socket
 from headrace_common.operations.tasks import own_name
 from headrace_common.service.parts import OwnParts, Runtime
@@ -62,7 +61,7 @@ class Sockets(OwnParts):
         """Those of producers."""
         logjam = self.settings.logjam
         self.keys = CurvePair.of(logjam.curve_secret_key.get_secret_value())
-        self.access = Access(self.context, networks(logjam.allow), logjam.curve_clients)
+        self.access = Access(self.context, logjam.allow, logjam.curve_clients)
         self.doors = Doors(self.context, runtime.receiver, self.metrics)
         pub = PubSocket(self) if logjam.pub_port else None
         self.listeners: list[BoundSocket] = [ProducerSocket(self, self.settings.listen.port or PORT, pub, answers=True)]

@@ -76,7 +76,7 @@ class Listener(Endpoint):
         self._new_session = new_session
         self._listen = listen
         self._port = listen.port or port
-        self._proxies = listen.proxies
+        self._proxies = listen.trusted_proxies
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._handshakes: set[asyncio.Task[None]] = set()

@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
@@ -39,6 +40,17 @@ def brokers(text: str) -> str:
 
 
 Brokers = Annotated[str, AfterValidator(brokers)]
+
+
+def token_url(url: str) -> str:
+    """Returns `url` if it is empty, or one of HTTP without a user. Raises ValueError otherwise."""
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None):
+        raise ValueError("not a URL such as https://login.example.org/token, with no user in it")
+    return url
+
+
+TokenUrl = Annotated[str, AfterValidator(token_url)]
 
 
 def within(address: str, among: Sequence[Network]) -> bool:

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import ClassVar, Final, Literal, Self, TypeVar
-from urllib.parse import urlsplit
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.networks import Brokers, Network, networks
+from headrace_common.operations.networks import Brokers, Network, TokenUrl, networks
 from headrace_common.operations.variables import PREFIX, Bytes, Environment, Seconds, WholeSeconds, explain, variable
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+
+Networks = Annotated[tuple[Network, ...], NoDecode, BeforeValidator(networks)]
 
 SMALLEST_MESSAGE_BYTES: Final = 64 * KIB  # of `max.message.bytes`: a part of a reject has its frame's options
 
@@ -51,7 +52,7 @@ class KafkaSettings(Section):
     )
     sasl_username: str = Field("", description="User name, for a SASL protocol.")
     sasl_password: SecretStr = Field(SecretStr(""), description="Password, for a SASL protocol; prefer `…_FILE`.")
-    oauth_endpoint: str = Field(
+    oauth_endpoint: TokenUrl = Field(
         "", description="URL where OAUTHBEARER's tokens come from, by the grant `client_credentials`."
     )
     oauth_client_id: str = Field("", description="Client id, for OAUTHBEARER.")
@@ -108,14 +109,6 @@ class KafkaSettings(Section):
         """Whether this process logs in by its identity at AWS."""
         return self.security_protocol.startswith("SASL") and self.sasl_mechanism == "AWS_MSK_IAM"
 
-    @field_validator("oauth_endpoint")
-    @classmethod
-    def _endpoint(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if url and (parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None):
-            raise ValueError("not a URL such as https://login.example.org/token, with no user in it")
-        return url
-
 
 class TopicSettings(Section):
     """How `python -m headrace_common.topics` creates the topics that are missing. It changes none."""
@@ -148,22 +141,11 @@ class ListenSettings(Section):
 
     host: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104  (clients must reach a receiver)
     port: int = Field(0, ge=0, le=65_535, description="Port; 0: the protocol's own.")
-    trusted_proxies: str = Field(
-        "",
+    trusted_proxies: Networks = Field(
+        (),
         description="Addresses and networks, separated by commas, of load balancers. They must send a PROXY protocol header,"
         " version 1 or 2, on every connection; it is believed from no other peer.",
     )
-
-    @property
-    def proxies(self) -> tuple[Network, ...]:
-        """TRUSTED_PROXIES as networks."""
-        return networks(self.trusted_proxies)
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _networks(cls, text: str) -> str:
-        networks(text)
-        return text
 
 
 class TlsSettings(Section):
