@@ -94,7 +94,7 @@ REFUSED = [
     ("TLS__CLIENT_CA", "/ca", "CLIENT_CA needs"),
     ("KAFKA__BOOTSTRAP_SERVER", "typo:9092", "^HEADRACE_KAFKA__BOOTSTRAP_SERVER: there is no such setting$"),
     *(("LIMITS__FRAME_TIME", value, "^HEADRACE_LIMITS__FRAME_TIME: ") for value in ("nan", "inf", "-inf", "-1")),
-    *(("KAFKA", value, "^HEADRACE_KAFKA is a section") for value in ("{", "7", "[]", "plain")),
+    *(("KAFKA", value, "^HEADRACE_KAFKA: Input should be a valid dict") for value in ("{", "7", "[]", "plain")),
     ("KAFKA__EVENTS_TOPIC", "headrace.segments", "two are the same$"),
     ("KAFKA__REQUEST_TIMEOUT", "30000", "less than or equal to 3600$"),
     ("KAFKA__EVENTS_TOPIC_FILE", "/x", "there is no such setting"),

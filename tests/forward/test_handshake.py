@@ -246,5 +246,5 @@ def test_settings_from_the_environment_and_from_files(monkeypatch: pytest.Monkey
     assert KEY not in repr(forward)
     assert "pass word" not in repr(forward)
     users.write_text("Alice:pass word")
-    with pytest.raises(ConfigError, match=r"^HEADRACE_FORWARD__USERS: not JSON$"):
+    with pytest.raises(ConfigError, match=r"^HEADRACE_FORWARD__USERS: Input should be a valid dictionary$"):
         load(ForwardSettings)

@@ -114,7 +114,7 @@ async def test_with_curve_the_name_of_the_key_is_the_source(
         ("logjam", {"curve_devices": json.dumps({"a": PUBLIC})}, "CURVE_DEVICES: a: no endpoint is called so"),
         ("logjam", {"pub_port": 9606}, "PUB_PORT needs LOGJAM__DEVICE"),
         ("logjam", {"endpoints": '{"a": "http://x"}'}, "ENDPOINTS__A: String should match"),
-        ("logjam", {"endpoints": "tcp://x:1"}, "HEADRACE_LOGJAM__ENDPOINTS: not JSON"),
+        ("logjam", {"endpoints": "tcp://x:1"}, "HEADRACE_LOGJAM__ENDPOINTS: Input should be a valid dictionary"),
         ("tls", {"cert": "/a.pem", "key": "/b.pem"}, "TLS__CERT means nothing to ZeroMQ"),
         ("tls", {"minimum": "1.3"}, "TLS__MINIMUM means nothing to ZeroMQ"),
         ("listen", {"trusted_proxies": "10.0.0.1"}, "LISTEN__TRUSTED_PROXIES means nothing to ZeroMQ"),

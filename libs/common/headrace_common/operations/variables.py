@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -56,12 +57,8 @@ def refuse_near(cls: type[BaseSettings], values: Mapping[str, str | None]) -> No
             settings[_UNDERSCORES.sub("_", each)] = each
     for name, value in values.items():
         given = name.upper()
-        section, separator, _ = given.removeprefix(PREFIX).lower().partition("__")
-        if (
-            not given.startswith(PREFIX)
-            or (separator and section in cls.model_fields)
-            or (value or "").startswith(_LINKS)
-        ):
+        section, _, _ = given.removeprefix(PREFIX).lower().partition("__")
+        if not given.startswith(PREFIX) or section in cls.model_fields or (value or "").startswith(_LINKS):
             continue
         if near := get_close_matches(_UNDERSCORES.sub("_", given), settings, n=1, cutoff=_NAME_LIKENESS):
             raise ConfigError(f"{given}: nobody reads it; did you mean {settings[near[0]]}?")
@@ -99,30 +96,23 @@ class Environment(EnvSettingsSource):
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
         values = dict(super()._load_env_vars())
-        for section in self.settings_cls.model_fields:
-            name = f"{PREFIX}{section}"
-            if name.lower() in values:
-                raise ConfigError(f"{name.upper()} is a section: its settings are {name.upper()}__<NAME>")
         refuse_near(self.settings_cls, values)
         return read_secrets(self.settings_cls, values)
 
     @override
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        try:
+        """Leaves what is not JSON as it is: the setting's type refuses it, with its full name."""
+        with contextlib.suppress(ValueError):
             return super().decode_complex_value(field_name, field, value)
-        except ValueError as error:  # pydantic-settings would name the section alone
-            named = (
-                variable(section, name) for section, name, info in each_setting(self.settings_cls) if info is field
-            )
-            raise ConfigError(f"{next(named, field_name)}: not JSON") from error
+        return value
 
 
 def explain(problem: Mapping[str, Any]) -> str:
     """Returns one sentence for a problem that pydantic found: the variable and what is wrong with it."""
-    location = [str(part) for part in problem["loc"]]
+    name = f"{PREFIX}{'__'.join(map(str, problem['loc']))}".upper()
     unknown = problem["type"] == "extra_forbidden"
     message = "there is no such setting" if unknown else problem["msg"].removeprefix("Value error, ")
-    return f"{variable(location[0], '__'.join(location[1:]))}: {message}" if len(location) > 1 else message
+    return f"{name}: {message}" if problem["loc"] else message
 
 
 def _holds_secret(annotation: Any) -> bool:
