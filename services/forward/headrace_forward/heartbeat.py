@@ -18,6 +18,8 @@ ANSWER: Final = b"\0"
 class HeartbeatListener(DatagramEndpoint):
     """Answers UDP heartbeats, from `bind` on, while the service is ready."""
 
+    name = "heartbeat"
+
     def __init__(self, listen: ListenSettings, port: int, ready_problems: Callable[[], list[str]]) -> None:
         """`port`: the protocol's own, used if the settings name none."""
         super().__init__(listen, port)

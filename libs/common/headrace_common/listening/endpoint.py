@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 class Endpoint(ABC):
     """One address. `bind` takes it early, so that a wrong setting shows at once; `start` accepts once Kafka answers."""
 
-    name: str = ""
-    """The address's name in the log line `ready`. Empty: the line leaves it out."""
+    name: str
+    """The address's name in the log line `ready`."""
 
     @abstractmethod
     async def bind(self) -> str:

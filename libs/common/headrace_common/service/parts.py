@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from headrace_common.connection.receiver_state import ReceiverState
@@ -31,10 +30,9 @@ class Runtime(Generic[S]):
     """Why the service is not ready for clients; empty when it is."""
 
 
-class OwnParts(ABC):
-    """The consumers, state and tasks of one kind of service."""
+class OwnParts:
+    """The consumers, state and tasks of one kind of service: here none."""
 
-    @abstractmethod
     async def start(self) -> None:
         """Starts after Kafka answers and the topics exist, and before any client is accepted. May wait without limit; it is
         cancelled when the service stops.
@@ -42,7 +40,6 @@ class OwnParts(ABC):
         Raises `ConfigError`: the service does not start.
         """
 
-    @abstractmethod
     async def stop(self) -> None:
         """Stops when no connection is left; the publisher still publishes. Must bound itself. Called only after `start`."""
 
@@ -53,8 +50,8 @@ class OwnParts(ABC):
 
 @dataclass(frozen=True)
 class Parts:
-    """One service. `status` shows the first listener's address."""
+    """One service."""
 
     listeners: Sequence[Endpoint]
-    own: OwnParts | None = None
+    own: OwnParts = field(default_factory=OwnParts)
     backend: Backend = NO_BACKEND

@@ -47,7 +47,7 @@ from headrace_common.operations.tasks import Tasks, stops
 from headrace_common.publishing.in_flight import Growth
 from headrace_common.publishing.publisher import Publisher
 from headrace_common.record import native
-from headrace_common.service.parts import OwnParts, Parts, Runtime
+from headrace_common.service.parts import Parts, Runtime
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -74,7 +74,6 @@ class Service(Health, Generic[S]):
     """One receiver: everything between its settings and its parts."""
 
     def __init__(self, protocol: str, settings: S, build: Build[S]) -> None:
-        self._protocol = protocol
         self._settings = settings
         self._build = build
         self._log: Log = configure(settings.log, protocol)
@@ -110,9 +109,7 @@ class Service(Health, Generic[S]):
             log=self._log,
         )
         runtime = Runtime(settings, self._receiver, self._metrics, self._log, tasks, self.ready_problems)
-        self._own: OwnParts | None = None
         self._parts = self._build(runtime)
-        self._own = self._parts.own
         self._receiver.backend = self._parts.backend
         ops = OpsServer(settings.ops, self, self._metrics)
         tasks.start(self._watch_loop(), "loop watch")
@@ -131,8 +128,7 @@ class Service(Health, Generic[S]):
                 for listener in self._parts.listeners:
                     listener.start()
                 self._accepting = True
-                named = {name: address for name, address in self._addresses.items() if name}
-                self._log.info("ready", tls=settings.tls.cert is not None, **named)
+                self._log.info("ready", tls=settings.tls.cert is not None, **self._addresses)
                 await stop.wait()
         finally:
             await self._stop()
@@ -142,9 +138,8 @@ class Service(Health, Generic[S]):
 
     async def _start(self) -> None:
         await self._publisher.start()
-        if self._own is not None:
-            self._own_started = True
-            await self._own.start()
+        self._own_started = True
+        await self._parts.own.start()
 
     async def _stop(self) -> None:
         """Stops in the order of the module's table."""
@@ -160,9 +155,9 @@ class Service(Health, Generic[S]):
         clock = asyncio.get_running_loop().time
         until = clock() + self._settings.limits.drain_time
         await self._receiver.drain(self._settings.limits.drain_time)
-        if self._own is not None and self._own_started:
+        if self._own_started:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._own.stop(), max(1.0, until - clock()))
+                await asyncio.wait_for(self._parts.own.stop(), max(1.0, until - clock()))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._publisher.flush(), max(1.0, until - clock()))
         await self._publisher.close()
@@ -192,8 +187,8 @@ class Service(Health, Generic[S]):
     @override
     def ready_problems(self) -> list[str]:
         """Returns why it is not ready: draining, Kafka, the service's own parts; else that its listeners do not accept yet."""
-        own = [] if self._own is None else self._own.ready_problems()
-        found = (["draining"] if self._draining else []) + self._publisher.ready_problems() + own
+        found = self._publisher.ready_problems() + self._parts.own.ready_problems()
+        found = ["draining", *found] if self._draining else found
         return found if found or self._accepting else ["starting"]
 
     @override
