@@ -25,6 +25,7 @@ import gc
 import os
 import resource
 import select
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Final, Generic, TypeVar
 
@@ -83,7 +84,7 @@ class Service(Health, Generic[S]):
         self._accepting = False
         self._own_started = False
         self._addresses: dict[str, str] = {}
-        self._stalls: list[tuple[float, float]] = []
+        self._stalls = deque([0.0], int(STALL_WINDOW / STALL_LOOK))
 
     async def run(self) -> str | None:
         """Serves until a signal stops it, then drains. Raises `ConfigError` if it cannot start.
@@ -175,9 +176,7 @@ class Service(Health, Generic[S]):
                 await asyncio.sleep(STALL_LOOK)
             finally:
                 faulthandler.cancel_dump_traceback_later()
-            now = clock()
-            self._stalls = [(at, late) for at, late in self._stalls if now - at < STALL_WINDOW]
-            self._stalls.append((now, now - before - STALL_LOOK))
+            self._stalls.append(clock() - before - STALL_LOOK)
 
     @override
     def live_problems(self) -> list[str]:
@@ -197,7 +196,7 @@ class Service(Health, Generic[S]):
         self._metrics.connections_paused.set(self._budget.paused)
         self._metrics.budget_used_bytes.set(self._budget.used + self._growth.used)
         self._metrics.budget.set(self._settings.limits.process_budget)
-        self._metrics.loop_stall_seconds.set(max((late for _, late in self._stalls), default=0.0))
+        self._metrics.loop_stall_seconds.set(max(self._stalls))
         self._publisher.collect()
 
 
