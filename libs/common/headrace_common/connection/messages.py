@@ -50,7 +50,7 @@ class MessageConnection(Driver[MessageSession]):
         self._socket = socket
         self.unseen: deque[Message] = deque()
         self._reading = True
-        self._why: str | None = None  # why it closes, once it does
+        self._why = ""  # why it closes, once it does or has
         self._most = most
         self._ahead = False  # it is not read, because of `most`
         self.closed = asyncio.Event()
@@ -69,7 +69,7 @@ class MessageConnection(Driver[MessageSession]):
         now = self._loop.time()
         for message in messages:
             self._receiver.metrics.sources.add(message.address or self.peer.identity, 1, message.size, now)
-        if self._why is not None or self.closed.is_set():
+        if self._why:
             return
         # Earlier ones wait, or much came in this turn of the loop.
         waits = self.is_behind() or not self.arrives(now)
@@ -102,7 +102,7 @@ class MessageConnection(Driver[MessageSession]):
 
     @override
     def work(self, until: float) -> None:
-        closing, budget = self._why is not None, self._receiver.budget
+        closing, budget = bool(self._why), self._receiver.budget
         if self.is_behind() and (closing or budget.may_digest(self)):
             self.guard(lambda: self._parse(until))
         if closing:
@@ -112,14 +112,11 @@ class MessageConnection(Driver[MessageSession]):
 
     @override
     def pace(self) -> None:
-        if self._why is None and not self.closed.is_set():
-            allowed = self.may_read(self.unparsed)
-            self._ahead = allowed and self._most < inf and self._is_ahead()
-            if self._ahead:
-                allowed = False
-                self.schedule()
-        else:
-            allowed = self._ahead = False
+        allowed = not self._why and self.may_read(self.unparsed)
+        self._ahead = allowed and self._most < inf and self._is_ahead()
+        if self._ahead:
+            allowed = False
+            self.schedule()
         if allowed != self._reading:
             self._reading = allowed
             self._socket.read(allowed)
@@ -129,9 +126,7 @@ class MessageConnection(Driver[MessageSession]):
         return full and self._loop.time() < self._stalls_at()
 
     def _stalls_at(self) -> float:
-        for _, _, arrived in self.under_way.values():
-            return arrived + STALL
-        return inf
+        return next((arrived + STALL for _, _, arrived in self.under_way.values()), inf)
 
     @override
     def speak(self) -> None:
@@ -159,7 +154,7 @@ class MessageConnection(Driver[MessageSession]):
             self._close()
         elif why in (FAULT, ABANDONED):  # of the client of one frame, which gets no answer: the others go on
             self.guard(self.speak)
-        elif self._why is None and not self.closed.is_set():
+        elif not self._why:
             self._why = why
             self.pace()
             self._end_input()
@@ -168,7 +163,7 @@ class MessageConnection(Driver[MessageSession]):
         """Ends the input once the session has all that was read, since it may never be sent again."""
         if self.is_behind():
             self._receiver.scheduler.enqueue(self)
-        elif not self._input_over and not self.closed.is_set():
+        elif not self._input_over:
             self.stop_reading()
             self._receiver.budget.forget(self)
             self.guard(self.speak)
@@ -189,4 +184,4 @@ class MessageConnection(Driver[MessageSession]):
         self.closed.set()
         self.stop_timer()
         self._socket.read(False)
-        self.leave(self._why or "drain", counted=self.is_broken)
+        self.leave(self._why, counted=self.is_broken)
