@@ -117,10 +117,8 @@ class Listener(Endpoint):
                 if budget.released == released:
                     continue
                 # Kafka stores: the clients here may use up all room for ever, so one newcomer gets its turn
-            try:
-                client, name = (
-                    listening.accept()
-                )  # not the loop's: cancelled, that one may drop a client it has accepted
+            try:  # not the loop's `sock_accept`: cancelled, that one may drop a client it has accepted
+                client, name = listening.accept()
             except BlockingIOError:
                 await _readable(listening)
                 continue
