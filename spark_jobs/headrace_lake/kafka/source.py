@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from headrace_common.operations.certificates import KeyPair, kafka_key_pair
+from headrace_common.operations.certificates import present
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.settings import KafkaSettings
 from py4j.protocol import Py4JJavaError
@@ -74,9 +74,8 @@ def client_options(settings: KafkaSettings) -> dict[str, str]:
     if settings.ca is not None and settings.security_protocol.endswith("SSL"):
         options["ssl.truststore.type"] = "PEM"
         options["ssl.truststore.certificates"] = _certificates("KAFKA__CA", settings.ca)
-    pair = kafka_key_pair(settings)
-    if pair is not None:
-        options.update(_key_store(pair))
+    if settings.certificate is not None and settings.key is not None:
+        options.update(_key_store(settings.certificate, settings.key))
     return options
 
 
@@ -103,18 +102,18 @@ def _token_options(settings: KafkaSettings) -> dict[str, str]:
     }
 
 
-def _key_store(pair: KeyPair) -> dict[str, str]:
+def _key_store(certificate: Path, key: Path) -> dict[str, str]:
     """Returns the options with the certificate to show to brokers. Java reads a key only in PKCS#8."""
     from cryptography.hazmat.primitives import serialization  # megabytes that most jobs do not need
 
-    pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # raises with the reason
-    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
-    plain = key.private_bytes(
+    settings = ("KAFKA__CERTIFICATE", "KAFKA__KEY")
+    present(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), settings, certificate, key)  # raises with the reason
+    plain = serialization.load_pem_private_key(key.read_bytes(), None).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return {
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": _certificates("KAFKA__CERTIFICATE", pair.certificate),
+        "ssl.keystore.certificate.chain": _certificates(settings[0], certificate),
         "ssl.keystore.key": plain.decode().strip(),
     }
 

@@ -20,7 +20,7 @@ from aiokafka.structs import TopicPartition
 from typing_extensions import override
 
 from headrace_common.kafka.tokens import shared_token
-from headrace_common.operations.certificates import ReloadingContext, kafka_key_pair, trust
+from headrace_common.operations.certificates import ReloadingContext, present, trust
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.settings import SMALLEST_MESSAGE_BYTES, KafkaSettings
 
@@ -95,13 +95,12 @@ logging.getLogger("aiokafka").addFilter(CONNECT_TROUBLE)
 @lru_cache
 def broker_tls(settings: KafkaSettings) -> ReloadingContext:
     """Returns the context of all connections to brokers with these settings. Reads files. Raises `ConfigError`."""
-    pair = kafka_key_pair(settings)
 
     def load() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trust(context, "KAFKA__CA", settings.ca)
-        if pair is not None:
-            pair.load_into(context)
+        if settings.certificate is not None and settings.key is not None:
+            present(context, ("KAFKA__CERTIFICATE", "KAFKA__KEY"), settings.certificate, settings.key)
         return context
 
     return ReloadingContext(load, settings.certificate, settings.key, settings.ca)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from headrace_common.operations.certificates import KeyPair, ReloadingContext, expiry, trust
+from headrace_common.operations.certificates import ReloadingContext, expiry, present, trust
 from headrace_common.operations.metrics import ReceiverMetrics
 from headrace_common.operations.settings import TlsSettings
 
@@ -14,7 +14,7 @@ def client_tls(settings: TlsSettings, metrics: ReceiverMetrics) -> ReloadingCont
     """Returns the context of the connections that a listener accepts. Reads the files. Raises `ConfigError`."""
     assert settings.cert is not None
     assert settings.key is not None
-    pair = KeyPair(("TLS__CERT", "TLS__KEY"), settings.cert, settings.key)
+    certificate, key = settings.cert, settings.key
 
     def load() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -23,14 +23,14 @@ def client_tls(settings: TlsSettings, metrics: ReceiverMetrics) -> ReloadingCont
         # discards the bytes not read yet, and data is lost that the client believes delivered.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_RENEGOTIATION  # OpenSSL 1.1.1 lets clients ask for it, again and again
-        pair.load_into(context)
+        present(context, ("TLS__CERT", "TLS__KEY"), certificate, key)
         if settings.client_ca is not None:
             trust(context, "TLS__CLIENT_CA", settings.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
-        metrics.certificate_expiry.set(expiry(pair.certificate))
+        metrics.certificate_expiry.set(expiry(certificate))
         return context
 
-    return ReloadingContext(load, settings.cert, settings.key, settings.client_ca)
+    return ReloadingContext(load, certificate, key, settings.client_ca)
 
 
 def identity(certificate: dict[str, Any] | None) -> str | None:

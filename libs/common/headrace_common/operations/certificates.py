@@ -5,35 +5,24 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from typing_extensions import override
 
 from headrace_common.operations.errors import ConfigError
-from headrace_common.operations.settings import KafkaSettings
 
 _log = logging.getLogger("headrace.tls")
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
-    """A certificate with its chain, and its private key. `settings`: the names of their settings."""
-
-    settings: tuple[str, str]
-    certificate: Path
-    key: Path
-
-    def load_into(self, context: ssl.SSLContext) -> None:
-        """Makes `context` present the certificate. Reads files. Raises `ConfigError`, which names them."""
-        certificate, key = self.settings
-        try:
-            context.load_cert_chain(self.certificate, self.key, password="")
-        except OSError as error:
-            unfit = "no certificate with its own key in PEM, unencrypted"
-            why = unfit if isinstance(error, ssl.SSLError) else error.strerror
-            raise ConfigError(f"{certificate} {self.certificate}, {key} {self.key}: {why}") from error
+def present(context: ssl.SSLContext, settings: tuple[str, str], certificate: Path, key: Path) -> None:
+    """Makes `context` present a certificate with its chain. Reads files. Raises `ConfigError` with their names."""
+    try:
+        context.load_cert_chain(certificate, key, password="")
+    except OSError as error:
+        unfit = "no certificate with its own key in PEM, unencrypted"
+        why = unfit if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(f"{settings[0]} {certificate}, {settings[1]} {key}: {why}") from error
 
 
 def validity(certificate: Path) -> tuple[float, float]:
@@ -48,13 +37,6 @@ def validity(certificate: Path) -> tuple[float, float]:
 def expiry(certificate: Path) -> float:
     """Returns the Unix time when the first certificate of a file expires, as `validity` does."""
     return validity(certificate)[1]
-
-
-def kafka_key_pair(settings: KafkaSettings) -> KeyPair | None:
-    """Returns the certificate that Kafka's clients show to brokers; None if the settings name none."""
-    if settings.certificate is None or settings.key is None:
-        return None
-    return KeyPair(("KAFKA__CERTIFICATE", "KAFKA__KEY"), settings.certificate, settings.key)
 
 
 def trust(context: ssl.SSLContext, setting: str, ca: Path | None) -> None:
