@@ -71,7 +71,7 @@ async def test_who_cannot_show_a_certificate_is_not_served(
     async with await ContractClient.connect(dialect, secured.address, authority.context(good)) as client:
         await client.receives(await client.send(values(2)))
     assert await events(secured.kafka, frame[0]["mark"]) == []
-    assert secured.lines("tls handshake failed")
+    assert secured.lines("handshake failed")
 
 
 async def test_a_handshake_has_its_time(start: Receivers, authority: Authority) -> None:

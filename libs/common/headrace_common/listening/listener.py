@@ -192,7 +192,7 @@ class Listener(Endpoint):
         except (OSError, ProtocolError, UnicodeDecodeError) as error:  # the last of a certificate with odd names
             client.close()
             if arrival.connection is None:
-                self._unwelcome(arrival.address, error)
+                self._unwelcome(arrival.peer, error)
 
     def _welcomed(self, arrival: _Arrival, welcome: asyncio.Task[None]) -> None:
         """Gives back the place of a client that got no connection, or was cancelled, even before the task began."""
@@ -204,20 +204,13 @@ class Listener(Endpoint):
         elif not arrival.welcomed:  # uvloop has closed the transport, and tells the connection nothing
             arrival.connection.connection_lost(None)
 
-    def _unwelcome(self, address: ProxiedClient, error: Exception) -> None:
+    def _unwelcome(self, peer: str, error: Exception) -> None:
         """Logs a client that failed before its protocol began. One that just left (a health check) is only a debug line."""
-        receiver = self._receiver
-        if isinstance(error, ProtocolError):
-            receiver.log.warning(
-                "proxy header refused", peer=address.address, problem=str(error), bytes=error.sample.hex()
-            )
-        elif isinstance(error, ConnectionError):
-            receiver.log.debug("client left before its handshake", peer=address.address)
-        elif isinstance(error, TimeoutError):
+        receiver, late = self._receiver, isinstance(error, TimeoutError)
+        if late:
             receiver.metrics.limit_hits.labels(HANDSHAKE_TIME).inc()
-            receiver.log.warning("handshake took too long", peer=address.address, limit=HANDSHAKE_TIME)
-        else:
-            receiver.log.warning("tls handshake failed", peer=address.address, problem=str(error))
+        say = receiver.log.debug if isinstance(error, ConnectionError) else receiver.log.warning
+        say("handshake failed", peer=peer, problem=HANDSHAKE_TIME if late else str(error))
 
 
 def _make_way(arrival: _Arrival, welcome: asyncio.Task[None]) -> None:
