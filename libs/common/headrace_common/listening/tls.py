@@ -38,10 +38,6 @@ def identity(certificate: dict[str, Any] | None) -> str | None:
     if not certificate:
         return None
     subject = [pair for group in certificate.get("subject", ()) for pair in group]
-    for key, value in subject:
-        if key == "commonName" and value:
-            return str(value)
-    for kind, value in certificate.get("subjectAltName", ()):
-        if kind == "DNS" and value:
-            return str(value)
-    return ",".join(f"{key}={value}" for key, value in subject) or None
+    names = (*subject, *certificate.get("subjectAltName", ()))
+    named = next((str(value) for kind, value in names if kind in ("commonName", "DNS") and value), None)
+    return named or ",".join(f"{key}={value}" for key, value in subject) or None
