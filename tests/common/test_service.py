@@ -42,7 +42,7 @@ async def test_one_that_ends_says_so_once_unless_the_process_stops(
     tasks.start(asyncio.sleep(3600), "other")
     task = tasks.start(work(), "worker")
     if stops:
-        tasks.stopping()
+        tasks.stopping = True
     await asyncio.wait({task})
     await tasks.stop()
     assert ends == ([] if stops else [f"worker has ended: {cause}"])

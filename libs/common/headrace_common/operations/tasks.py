@@ -18,7 +18,8 @@ class Tasks:
     def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:
         self._on_end = on_end
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._stopping = False
+        self.stopping = False
+        """The process is stopping: tasks may end."""
         self.problem: str | None = None
         """Which task ended first, and why. None: all are running."""
 
@@ -29,13 +30,9 @@ class Tasks:
         task.add_done_callback(self._ended)
         return task
 
-    def stopping(self) -> None:
-        """Notes that the process is stopping: from now on tasks may end."""
-        self._stopping = True
-
     async def stop(self) -> None:
         """Cancels all tasks and waits until they have ended."""
-        self.stopping()
+        self.stopping = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -44,7 +41,7 @@ class Tasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         cause = "cancelled" if task.cancelled() else repr(task.exception())
-        if self.problem is None and not self._stopping:
+        if self.problem is None and not self.stopping:
             self.problem = f"{task.get_name()} has ended: {cause}"
             self._on_end()
 

@@ -80,7 +80,6 @@ class Service(Health, Generic[S]):
         self._log: Log = configure(settings.log, protocol)
         self._metrics = ReceiverMetrics()
         self._metrics.build_info.labels(__version__, native.label()).set(1)
-        self._draining = False
         self._accepting = False
         self._own_started = False
         self._addresses: dict[str, str] = {}
@@ -144,8 +143,7 @@ class Service(Health, Generic[S]):
 
     async def _stop(self) -> None:
         """Stops in the order of the module's table."""
-        self._draining = True
-        self._tasks.stopping()
+        self._tasks.stopping = True
         if self._tasks.problem is not None:
             self._log.error("a task has ended: the service stops", problem=self._tasks.problem)
         # A service that could not start prints one line that says why; these would only follow it.
@@ -187,7 +185,7 @@ class Service(Health, Generic[S]):
     def ready_problems(self) -> list[str]:
         """Returns why it is not ready: draining, Kafka, the service's own parts; else that its listeners do not accept yet."""
         found = self._publisher.ready_problems() + self._parts.own.ready_problems()
-        found = ["draining", *found] if self._draining else found
+        found = ["draining", *found] if self._tasks.stopping else found
         return found if found or self._accepting else ["starting"]
 
     @override

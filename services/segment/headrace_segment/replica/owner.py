@@ -131,7 +131,6 @@ class Owner(Backend, OwnParts):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RESIGN):
                     await self._resigned.wait()
-        self._runtime.tasks.stopping()
         await self._reader.close()
 
     @override
