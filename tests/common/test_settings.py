@@ -100,11 +100,11 @@ REFUSED = [
     ("KAFKA__EVENTS_TOPIC_FILE", "/x", "there is no such setting"),
     ("LISTEN__TRUSTED_PROXIES", "10.0.0.0/8, balancer", "'balancer' is neither an address nor a network"),
     ("LIMITS__EVENT_BYTES", str(32 * MIB), "LIMITS__EVENT_BYTES is above LIMITS__FRAME_BYTES"),
-    ("LIMITS__EVENT_BYTES", "5s", "5s has no unit of bytes: write a number, or one with KiB, MiB"),
+    ("LIMITS__EVENT_BYTES", "5s", "5s has none of the units b, kb, mb"),
     ("LIMITS__EVENT_BYTES", "1.0001KiB", "valid integer"),
     ("LIMITS__EVENT_BYTES", "0.5KiB", "greater than or equal to 1024"),
     ("LIMITS__EVENT_BYTES", "MiB", "valid integer"),
-    ("LIMITS__CONNECTION_AGE", "5MiB", "5MiB has no unit of time: write seconds, or a number with ms, s, m, h or d"),
+    ("LIMITS__CONNECTION_AGE", "5MiB", "5MiB has none of the units ms, s, m, min, h, d"),
     ("LIMITS__CONNECTION_AGE", "-5s", "valid number"),
     ("LAKE__DRIVER_MEMORY", "many", "should match pattern"),
     *(

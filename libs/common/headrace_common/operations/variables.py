@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
@@ -132,32 +132,21 @@ BYTE_UNITS: Final[Mapping[str, int]] = {
 SECOND_UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
-def read_bytes(value: Any) -> Any:
-    """Returns the bytes as a number, if `value` is text with a unit: KiB, MiB, GiB and TiB are powers of 1024, KB, MB, GB and TB
-    of 1000.
-
-    Anything else stays as it is. Raises ValueError for another unit.
-    """
-    return _quantity(value, BYTE_UNITS, "bytes: write a number, or one with KiB, MiB, GiB, KB, MB or GB")
-
-
-def read_seconds(value: Any) -> Any:
-    """Returns the seconds as a number, if `value` is text with a unit: ms, s, m or min, h, d. Anything else stays as it is.
+def in_units(units: Mapping[str, float], value: Any) -> Any:
+    """Returns the number, if `value` is text with one of the `units`, in letters of any case. Anything else stays as it is.
 
     Raises ValueError for another unit.
     """
-    return _quantity(value, SECOND_UNITS, "time: write seconds, or a number with ms, s, m, h or d")
-
-
-def _quantity(value: Any, units: Mapping[str, float], kind: str) -> Any:
     found = QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
         return value
     if found[2].lower() not in units:
-        raise ValueError(f"{value} has no unit of {kind}")
+        raise ValueError(f"{value} has none of the units {', '.join(units)}")
     return round(float(found[1]) * units[found[2].lower()], 6)
 
 
+read_bytes = partial(in_units, BYTE_UNITS)
+read_seconds = partial(in_units, SECOND_UNITS)
 Bytes = Annotated[int, BeforeValidator(read_bytes)]
 Seconds = Annotated[float, BeforeValidator(read_seconds)]
 WholeSeconds = Annotated[int, BeforeValidator(read_seconds)]
