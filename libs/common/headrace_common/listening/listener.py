@@ -47,7 +47,7 @@ class _Arrival(Place):
     """A client that was accepted. `connection`: None until its session is made; its end gives back the place."""
 
     socket: socket.socket
-    address: ProxiedClient
+    port: int
     connection: TcpConnection | None = None
     welcomed: bool = False
     """The event loop tells the connection its end."""
@@ -139,11 +139,11 @@ class Listener(Endpoint):
     def _admit(self, client: socket.socket, name: Any) -> None:
         receiver = self._receiver
         client.setblocking(False)
-        address = ProxiedClient(normal(name[0]), name[1])
+        peer = normal(name[0])
         if len(receiver.places) >= receiver.places.most:
             receiver.metrics.limit_hits.labels(CONNECTIONS).inc()
             if (idle := receiver.places.make_way()) is None:
-                receiver.log.warning("too many connections", limit=CONNECTIONS, peer=address.address)
+                receiver.log.warning("too many connections", limit=CONNECTIONS, peer=peer)
                 client.close()
                 return
             receiver.log.warning("idle connection made way", limit=CONNECTIONS, peer=idle.peer)
@@ -154,7 +154,7 @@ class Listener(Endpoint):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in KEEP_ALIVE.items():
                 client.setsockopt(socket.IPPROTO_TCP, option, value)
-        arrival = _Arrival(leave=lambda: None, peer=address.address, socket=client, address=address)
+        arrival = _Arrival(leave=lambda: None, peer=peer, socket=client, port=name[1])
         task = asyncio.create_task(self._welcome(arrival))
         arrival.leave = partial(_make_way, arrival, task)
         receiver.places.take(arrival)
@@ -167,18 +167,17 @@ class Listener(Endpoint):
         receiver, client = self._receiver, arrival.socket
 
         def connect(subject: str | None = None) -> TcpConnection:
-            address = arrival.address
-            peer = Peer(address.address, address.port, subject or address.address, certified=bool(subject))
+            peer = Peer(arrival.peer, arrival.port, subject or arrival.peer, certified=bool(subject))
             made = TcpConnection(receiver, peer, self._new_session(peer))
             made.place, arrival.connection = arrival, made
             return made
 
         try:
-            if within(arrival.address.address, self._proxies):
+            if within(arrival.peer, self._proxies):
                 async with asyncio.timeout(receiver.limits.handshake_time):
                     named = await _proxied(client)
                 if named is not None:  # else the balancer speaks for itself
-                    arrival.address, arrival.peer = named, named.address
+                    arrival.peer, arrival.port = named
             if self._tls is None:
                 await loop.connect_accepted_socket(connect, client)
             else:
