@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from headrace_common.operations.errors import ConfigError
 from headrace_common.operations.metrics import MetricDeclaration, ReceiverMetrics
 from headrace_common.operations.settings import KafkaSettings, ServiceSettings, TopicSettings
-from headrace_common.operations.variables import SECTIONS, named_protocols
+from headrace_common.operations.variables import named_protocols
 
 if TYPE_CHECKING:  # they import aiokafka, and the command line reads this module at each start
     from headrace_common.service.parts import Parts, Runtime
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=ServiceSettings)
 _NAME: Final = re.compile("[a-z][a-z0-9]*", re.ASCII)
 """It is part of variables, types of CloudEvents and names in Kubernetes."""
 
-_TAKEN: Final = (*SECTIONS, "live")
+_TAKEN: Final = (*ServiceSettings.model_fields, "topics", "lake", "live")
 
 
 @dataclass(frozen=True)

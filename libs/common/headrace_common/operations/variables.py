@@ -23,8 +23,6 @@ PREFIX: Final = "HEADRACE_"
 PROTOCOLS: Final = "headrace.protocols"
 """The group of entry points of the installed protocols. Each is named like its protocol's section of settings."""
 
-SECTIONS: Final = ("kafka", "topics", "listen", "tls", "limits", "ops", "log", "lake")
-
 _NAME_LIKENESS: Final = 0.9
 """Similarity from which a name counts as another one that is misspelt."""
 
