@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import signal
 import socket
 import uuid
@@ -215,3 +216,12 @@ async def test_a_taken_pull_port_is_named(topics: KafkaSettings, tmp_path: Path)
         receiver.spawn()
         assert await receiver.ended() == EXIT_CONFIG
         assert f"LOGJAM__PULL_PORT {HOST}:{port}" in receiver.log.read_text().splitlines()[-1]
+
+
+async def test_an_endpoint_that_cannot_be_is_named(topics: KafkaSettings, tmp_path: Path) -> None:
+    """A path of more bytes than a socket's address has. Another endpoint is not started yet."""
+    path = "ipc:///" + "x" * 200
+    receiver = Logjam(topics, tmp_path, logjam={"endpoints": json.dumps({"first": path, "other": f"tcp://{HOST}:1"})})
+    receiver.spawn()
+    assert await receiver.ended() == EXIT_CONFIG
+    assert f"LOGJAM__ENDPOINTS first: {path}" in receiver.log.read_text().splitlines()[-1]

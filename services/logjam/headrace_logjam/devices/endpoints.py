@@ -51,7 +51,7 @@ class Subscription:
         self._read = ReadSocket(routed=False, before=self._ended)
         self._session: ConsumerSession  # from `start` on, as the others
         self._connection: MessageConnection
-        self._monitor: zmq.Socket[bytes]
+        self._monitor: zmq.Socket[bytes] | None = None
 
     def _connect(self) -> zmq.Socket[bytes]:
         settings = self._runtime.settings
@@ -90,10 +90,12 @@ class Subscription:
     def end(self) -> None:
         """Closes the socket: nothing is pending."""
         self._read.end()
-        self._monitor.close()
+        if self._monitor is not None:  # it was started
+            self._monitor.close()
 
     def _ended(self) -> None:
         """Tells the session of the connections that have ended since the last call."""
+        assert self._monitor is not None
         with contextlib.suppress(zmq.Again):
             while True:
                 self._monitor.recv_multipart(zmq.NOBLOCK)
