@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.common.kafkaless import ENVELOPE
-from tests.contract.waiting import PATIENCE
-from tests.native import needs_native, using
+from tests.contract.waiting import PATIENCE, there
+from tests.native import needs_native
 from tests.tiers import examples
 
 SOURCES = {"0.8.0": "1975eb0c14e8e0b6"}
@@ -38,9 +39,9 @@ def test_another_version_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f'\nversion = "{native.VERSION}"\n' in (FOLDER / "Cargo.toml").read_text()
     module = ModuleType(native.MODULE)
     monkeypatch.setitem(sys.modules, native.MODULE, module)
-    for version, there in [(native.VERSION, True), ("0.1.0", False)]:
+    for version, used in [(native.VERSION, True), ("0.1.0", False)]:
         module.__dict__["VERSION"] = version
-        assert (native._installed() is not None) == there
+        assert (native._installed() is not None) == used
 
 
 def test_the_sources_are_those_of_the_version() -> None:
@@ -53,33 +54,29 @@ def test_the_sources_are_those_of_the_version() -> None:
     assert {native.VERSION: hashlib.sha256(text).hexdigest()[:16]} == SOURCES, said
 
 
-def built(core: str, runs: list[tuple[list[Any], int]], limit: int) -> tuple[Any, ...]:
-    """What becomes of a batch to which runs are added, each with its timestamp, up to a reject or what does not fit."""
-    with using(core):
-        builder = BatchBuilder()
-        ends = [builder.extend(events, min(1, len(events)), stamp, limit) for events, stamp in runs]
-        before = (builder.record_count(), builder.size(), builder.events())
-        return ends, before, builder.stamped(0, 0, 0), builder.events()
-
-
+records = st.binary(max_size=90) | st.sampled_from([b"x" * 9000, b"x" * 300_000])
 REJECT = ENVELOPE.reject(Reason.INTERNAL, "", b"", b"u." + b"f" * 32)
-items = st.binary(max_size=90) | st.just(b"x" * 9000) | st.sampled_from([REJECT])
 
 
 @needs_native
 @settings(max_examples=examples(1000))
+@given(st.lists(records, max_size=30), st.binary(max_size=12), st.integers(0, 2**31))
+def test_a_batch_has_the_same_bytes(events: list[bytes], stamp: bytes, offset: int) -> None:
+    assert there(native.NATIVE).lay(events, stamp, offset) == native.PYTHON.lay(events, stamp, offset)
+
+
+@settings(max_examples=examples(1000))
 @given(
-    st.lists(st.tuples(st.lists(items, max_size=30), st.integers(0, 2**41)), max_size=6),
+    st.lists(st.tuples(st.lists(records | st.just(REJECT), max_size=30), st.integers(0, 2**41)), max_size=6),
     st.integers(0, 600) | st.integers(0, 1 << 20),
 )
-def test_a_batch_has_the_same_bytes(runs: list[tuple[list[Any], int]], limit: int) -> None:
-    assert built("native", runs, limit) == built("python", runs, limit)
-
-
-@needs_native
-def test_batches_of_many_or_large_events_are_the_same() -> None:
-    for runs in ([([b"n"] * 8200, 1)] * 3, [([b"x" * 300_000] * 9, 1)] * 2):
-        assert built("native", runs, 4 << 20) == built("python", runs, 4 << 20)
+def test_a_batch_takes_as_many_at_once_as_singly(runs: list[tuple[list[Any], int]], limit: int) -> None:
+    at_once, singly = BatchBuilder(), BatchBuilder()
+    for events, stamp in runs:
+        fit = [*takewhile(lambda event: type(event) is bytes and singly.add(event, stamp, limit), events)]  # noqa: B023
+        assert at_once.extend(events, 0, stamp, limit) == len(fit)
+    assert at_once.stamped(0, 0, 0) == singly.stamped(0, 0, 0)
+    assert at_once.events() == singly.events()
 
 
 def test_a_process_that_lacks_what_it_requires_ends_with_78(tmp_path: Path) -> None:
