@@ -16,7 +16,7 @@ from aiokafka.structs import TopicPartition
 from headrace_cli.machine.ports import free_port
 from headrace_cli.stack.broker import HOST
 from headrace_common.kafka import producer as module
-from headrace_common.kafka.client import make_consumer, start_at
+from headrace_common.kafka.client import consuming
 from headrace_common.kafka.producer import EPOCHS, LARGEST_SEQUENCE, Producer
 from headrace_common.kafka.record_batch import builder_of
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
@@ -129,13 +129,11 @@ async def test_clients_that_were_connected_find_it(tmp_path: Path) -> None:
         settings = KafkaSettings(bootstrap_servers=both, request_timeout=2, ack_deadline=30)
         await ensure(settings, TopicSettings(events_partitions=1, segments_partitions=0))
         where = TopicPartition(settings.events_topic, 0)
-        consumer, producer = make_consumer(settings), Producer(settings)
-        await start_at(consumer, where)
-        await producer.open((settings.events_topic,))
-        before.stop()
-        batch = builder_of([(event(0), time.time_ns() // 1_000_000)])
-        stored = asyncio.create_task(producer.store(where, batch, asyncio.get_running_loop().time() + PATIENCE))
-        try:
+        async with consuming(settings, [where]) as consumer, producing(settings) as producer:
+            before.stop()
+            batch = builder_of([(event(0), time.time_ns() // 1_000_000)])
+            deadline = asyncio.get_running_loop().time() + PATIENCE
+            stored = asyncio.create_task(producer.store(where, batch, deadline))
             with EmbeddedKafka(before.folder, elsewhere, before.controller_port):
                 async with asyncio.timeout(PATIENCE):
                     await stored
@@ -143,6 +141,3 @@ async def test_clients_that_were_connected_find_it(tmp_path: Path) -> None:
                     while not end:
                         with contextlib.suppress(KafkaError):
                             end = (await consumer.end_offsets([where]))[where]
-        finally:
-            await consumer.stop()
-            await producer.close()

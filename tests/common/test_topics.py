@@ -15,7 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from aiokafka.structs import TopicPartition
 from headrace_common.kafka import client
-from headrace_common.kafka.client import Topic, describe, make_consumer, start_at
+from headrace_common.kafka.client import Topic, consuming, describe
 from headrace_common.kafka.producer import Producer
 from headrace_common.operations.errors import DeliveryError, DeliveryPolicy
 from headrace_common.operations.metrics import ReceiverMetrics
@@ -149,6 +149,6 @@ async def test_no_client_makes_a_topic(tmp_path: Path) -> None:
         await producer.open(("headrace.misspelt",))
         await producer.close()
         with pytest.raises(UnknownTopicOrPartitionError):
-            await start_at(make_consumer(settings), TopicPartition("headrace.asked", 0))
+            await consuming(settings, [TopicPartition("headrace.asked", 0)]).__aenter__()
         async with admin(settings) as asked:
             assert await asked.list_topics() == []

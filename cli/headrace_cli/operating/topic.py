@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
-from headrace_common.kafka.client import describe, explain, make_consumer
+from headrace_common.kafka.client import consuming, describe, explain
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.ground import CommandError
@@ -52,23 +52,21 @@ async def reading(
     """
     await check_reachable(settings)
     topic = (await describe(settings))[1 if quarantine else 0]
+    partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
     # where retention has overtaken it, it goes on with the oldest record left
-    consumer = make_consumer(settings, auto_offset_reset="earliest", fetch_max_bytes=FETCH_BYTES)
+    options = {"auto_offset_reset": "earliest", "fetch_max_bytes": FETCH_BYTES}
     log = logging.getLogger("aiokafka")
     level = log.level
     log.setLevel(logging.CRITICAL)  # it warns several times a second while a broker is away
     try:
-        await consumer.start()
-        partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
-        for place, offset in (await _places(consumer, ends, begin)).items():
-            consumer.seek(place, offset)
-        yield TopicReader(consumer, topic.name, ends)
+        async with consuming(settings, partitions, **options) as consumer:
+            ends = await consumer.end_offsets(partitions)
+            for place, offset in (await _places(consumer, ends, begin)).items():
+                consumer.seek(place, offset)
+            yield TopicReader(consumer, topic.name, ends)
     except KafkaError as error:
         raise CommandError(f"Kafka at {settings.bootstrap_servers}: {explain(error)}") from error
     finally:
-        await consumer.stop()
         log.setLevel(level)
 
 

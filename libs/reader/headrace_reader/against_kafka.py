@@ -9,7 +9,7 @@ from typing import Any, Final
 import duckdb
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
-from headrace_common.kafka.client import explain, make_consumer, start
+from headrace_common.kafka.client import consuming, explain
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.contract import GapReason
@@ -55,13 +55,9 @@ def held(settings: KafkaSettings, topics: Iterable[str]) -> dict[Place, tuple[in
 async def _held(settings: KafkaSettings, topics: list[str]) -> dict[Place, tuple[int, int]]:
     known = await known_topics(settings, topics)
     places = [TopicPartition(name, number) for name, topic in known.items() for number in topic.partitions]
-    consumer = make_consumer(settings)
-    await start(consumer)
-    try:
+    async with consuming(settings) as consumer:
         first, end = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
         return {(place.topic, place.partition): (first[place], end[place]) for place in places}
-    finally:
-        await consumer.stop()
 
 
 def compare(landed: Mapping[Place, int], offsets: Mapping[Place, tuple[int, int]]) -> list[Row]:
@@ -113,10 +109,8 @@ def contents(settings: KafkaSettings, lake: LakeAddress | str) -> list[Row]:
 
 async def _differing(settings: KafkaSettings, connection: duckdb.DuckDBPyConnection) -> tuple[int, list[Row]]:
     """Returns how many rows were compared, and the places of those that differ."""
-    consumer = make_consumer(settings)
     compared, wrong = 0, list[Row]()
-    await start(consumer)
-    try:
+    async with consuming(settings) as consumer:
         for line in rows(connection, LANDED):
             place = TopicPartition(line["topic"], line["partition"])
             consumer.assign([place])
@@ -137,8 +131,6 @@ async def _differing(settings: KafkaSettings, connection: duckdb.DuckDBPyConnect
                     for row in found
                     if not _same(row, there.get(row["offset"]))
                 ]
-    finally:
-        await consumer.stop()
     return compared, wrong
 
 

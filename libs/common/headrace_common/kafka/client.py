@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partialmethod
 from typing import Any, Final
@@ -114,6 +114,7 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
         "bootstrap_servers": settings.bootstrap_servers,
         "security_protocol": settings.security_protocol,
         "request_timeout_ms": int(settings.request_timeout * 1000),
+        "metadata_max_age_ms": 60_000,
     }
     if settings.security_protocol.endswith("SSL"):
         arguments["ssl_context"] = broker_tls(settings)
@@ -129,44 +130,36 @@ def client_arguments(settings: KafkaSettings) -> dict[str, Any]:
 
 def make_client(settings: KafkaSettings) -> AIOKafkaClient:
     """Makes a client for requests of one's own, not connected. Raises `ConfigError` for files that cannot be used."""
-    return AIOKafkaClient(**client_arguments(settings), metadata_max_age_ms=60_000)
+    return AIOKafkaClient(**client_arguments(settings))
 
 
 def make_consumer(settings: KafkaSettings, **options: Any) -> AIOKafkaConsumer:
-    """Makes a consumer that never commits by itself and stops at a gap, not started. Assign partitions to it.
+    """Makes a consumer that never commits by itself and stops at a gap, not started.
 
     `options` go to aiokafka and override ours. A fetch returns from one byte on: with aiokafka's usual wait for more, a read at
     a partition's end takes half a second.
     """
-    arguments = {
-        "enable_auto_commit": False,
-        "auto_offset_reset": "none",
-        "fetch_min_bytes": 1,
-        "metadata_max_age_ms": 60_000,
-        **options,
-    }
+    arguments = {"enable_auto_commit": False, "auto_offset_reset": "none", "fetch_min_bytes": 1, **options}
     return AIOKafkaConsumer(**client_arguments(settings), **arguments)
 
 
-async def start(consumer: AIOKafkaConsumer) -> None:
-    """Starts a consumer. Raises `KafkaError`; the consumer is closed then."""
+@contextlib.asynccontextmanager
+async def consuming(
+    settings: KafkaSettings, places: Sequence[TopicPartition] = (), **options: Any
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """Starts a consumer of `places`, as `make_consumer` makes it, and closes it in the end. Raises `KafkaError`.
+
+    Assigned after its start, a consumer learns of leaders by errors, and waits for a tenth of a second after each; and soon after
+    that aiokafka's `stop` may wait for ever.
+    """
+    consumer = make_consumer(settings, **options)
+    if places:
+        consumer.assign(places)
     try:
         await consumer.start()
-    except BaseException:
+        yield consumer
+    finally:
         await consumer.stop()
-        raise
-
-
-async def start_at(consumer: AIOKafkaConsumer, where: TopicPartition) -> None:
-    """Starts a consumer of one partition. It fetches nothing until it is told its place (`seek`) and to go on (`resume`).
-
-    It knows the partition's leader then. A consumer that is assigned later learns of it by an error, and waits for a tenth of a
-    second after that: at a start, for each of its partitions. Raises `KafkaError`; the consumer is closed then.
-    """
-    consumer.assign([where])
-    await start(consumer)
-    consumer.seek(where, 0)
-    consumer.pause(where)
 
 
 @dataclass(frozen=True, slots=True)

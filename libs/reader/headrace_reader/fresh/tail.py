@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
-from headrace_common.kafka.client import explain, make_consumer, start
+from headrace_common.kafka.client import consuming, explain
 from headrace_common.operations.errors import CommandError
 from headrace_common.operations.settings import KafkaSettings
 
@@ -71,14 +71,9 @@ class Tail:
             self._chunks, self._read = {}, {}
             return
         self.topic_id = topic.id
-        consumer = make_consumer(settings, isolation_level="read_committed")
         places = [TopicPartition(name, number) for number in topic.partitions]
-        consumer.assign(places)  # once: aiokafka's `stop` may wait for ever soon after another assignment
-        await start(consumer)
-        try:
+        async with consuming(settings, places, isolation_level="read_committed") as consumer:
             await self._follow(settings, consumer, await self._ends(consumer, places, landed, known))
-        finally:
-            await consumer.stop()
         if (await known_topics(settings, [name])).get(name) != topic:
             raise TablesAloneError("the topic was made again, or given partitions, at this moment")
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
-from headrace_common.kafka.client import make_consumer, start_at
+from headrace_common.kafka.client import make_consumer
 from headrace_common.operations.log import Log
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.session.interface import Caller
@@ -56,7 +56,14 @@ class LogReader:
         """Returns the offsets of the first record, and after the last one. Raises `KafkaError`."""
         while len(self._consumers) < 2:
             consumer = make_consumer(self._settings)
-            await start_at(consumer, self._where)
+            consumer.assign([self._where])  # one that is assigned later waits for a tenth of a second
+            try:
+                await consumer.start()
+            except BaseException:
+                await consumer.stop()
+                raise
+            consumer.seek(self._where, 0)
+            consumer.pause(self._where)
             self._consumers.append(consumer)
         asking = self._consumers[0]
         first = await asking.beginning_offsets([self._where])
