@@ -29,10 +29,9 @@ from headrace_reader.fresh.rows import event as row_of
 from headrace_reader.fresh.tail import Tail
 from headrace_reader.fresh.union import LANDED, add_unlanded
 from headrace_reader.tables import connect, rows
-from headrace_reader.topic_ids import KnownTopic, known_topics
 from pyspark.sql import SparkSession
 
-from tests.cli.operating.topics import Headers, event_headers, lead_to, put
+from tests.cli.operating.topics import Headers, asked, event_headers, lead_to, put
 from tests.contract.topic import unmade
 from tests.lake import test_decode
 from tests.lake.runs import Running, Runs
@@ -45,10 +44,6 @@ Place = tuple[int, int]
 
 def named(number: int) -> str:
     return f"d.{number:032x}"
-
-
-def known(kafka: KafkaSettings) -> KnownTopic:
-    return asyncio.run(known_topics(kafka, [kafka.events_topic]))[kafka.events_topic]
 
 
 @dataclass
@@ -83,7 +78,10 @@ def records(numbers: Sequence[int | None]) -> list[tuple[bytes, Headers]]:
 
 
 def lay(lake: Path, kafka: KafkaSettings, case: Case) -> None:
-    whose = {"topic": kafka.events_topic, "topic_id": "gone" if case.other_topic else known(kafka).id}
+    whose = {
+        "topic": kafka.events_topic,
+        "topic_id": "gone" if case.other_topic else asked(kafka, kafka.events_topic).id,
+    }
     landed = [
         event(at, partition, event_id=named(number), received_time=datetime.now(UTC), **whose)
         for (partition, at), number in case.landed.items()
@@ -303,6 +301,6 @@ def test_nothing_acknowledged_is_missing_while_the_job_lands(runs: Runs) -> None
         job.stop()
     assert looks
     named_by_the_job = runs.query(f"select distinct topic_id from batches where topic = '{runs.kafka.events_topic}'")
-    assert named_by_the_job == [{"topic_id": known(runs.kafka).id}]
+    assert named_by_the_job == [{"topic_id": asked(runs.kafka, runs.kafka.events_topic).id}]
     runs.run()
     runs.check()

@@ -417,15 +417,15 @@ def test_tables_are_named_as_the_job_names_them() -> None:
     assert {EVENTS, QUARANTINE, DUPLICATES, BATCHES, GAPS, ERASURES} == set(TABLES)
 
 
-LANDED = {("t", 0): 100, ("t", 1): 5}
-HELD = {("t", 0): (0, 100), ("t", 1): (5, 5), ("u", 0): (0, 0)}
+LANDED = {("t", "id", 0): 100, ("t", "id", 1): 5}
+HELD = {("t", "id", 0): (0, 100), ("t", "id", 1): (5, 5), ("u", "id", 0): (0, 0)}
 
 
 @pytest.mark.parametrize(
     ("held", "said"),
     [
         ({}, ["", "", "0 offsets are not landed yet"]),
-        ({("t", 0): (3, 107), ("u", 0): (2, 4), ("t", 2): (0, 0)}, ["", "", "9 offsets are not landed yet; nothing of u/0"]),
+        ({("t", 0): (3, 107), ("u", 0): (2, 4), ("t", 2): (0, 0)}, ["", "", "9 offsets are not landed yet"]),
         ({("t", 0): (0, 99)}, ["topic t, partition 0, landed_to 100, kafka_ends_at 99", ""]),
         ({("t", 1): None}, ["partition 1, landed_to 5, kafka_ends_at ", ""]),
         ({("t", 1): (6, 9)}, ["", "partition 1, landed_to 5, kafka_begins_at 6"]),
@@ -433,22 +433,12 @@ HELD = {("t", 0): (0, 100), ("t", 1): (5, 5), ("u", 0): (0, 0)}
 )  # fmt: skip
 def test_where_the_tables_end_beside_kafka(held: dict[Any, Any], said: list[str]) -> None:
     """`said` of what was landed beyond Kafka's end, of what Kafka deleted before, and of the rest."""
-    offsets = {place: found for place, found in (HELD | held).items() if found}
+    changed = {(topic, "id", partition): found for (topic, partition), found in held.items()}
+    offsets = {place: found for place, found in (HELD | changed).items() if found}
     rows = against_kafka.compare(LANDED, offsets)
     assert [row["ok"] for row in rows] == [not text for text in said[:2]] + [True]
     for row, text in zip(rows, said, strict=False):
         assert text in row["detail"]
-
-
-def test_where_the_tables_end_by_the_topics_last_id(lake: Path) -> None:
-    newer = {"topic": "t", "topic_id": "newer"}
-    make(
-        lake,
-        batches=[empty(0, 3, epoch=2, **newer), empty(9, 9, **newer), empty(0, 7, topic="t", topic_id="older")],
-        gaps=[gap(3, 5, topic_id="newer")],
-    )
-    found = query.run(f"select * exclude (topic_id) from ({against_kafka.LANDED}) where topic = 't'", lake)
-    assert found == [{"topic": "t", "partition": 0, "landed_to": 9}]
 
 
 def test_a_logjam_devices_number_is_stored_in_quarantine_too(lake: Path) -> None:

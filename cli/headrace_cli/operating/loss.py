@@ -87,20 +87,16 @@ def of_tables(lake: LakeAddress, since: datetime | None = None) -> Iterator[Row]
 
 def of_kafka(settings: KafkaSettings, lake: LakeAddress, *, content: bool = False) -> Iterator[Row]:
     """Compare where the tables end with what Kafka holds; with `content`, each record that it holds with its row, too."""
-    landed: dict[against_kafka.Place, int] = {
-        (row["topic"], row["partition"]): row["landed_to"] for row in _asked(against_kafka.LANDED, lake)
-    }
-    topics = {settings.events_topic, settings.quarantine_topic, *(topic for topic, _ in landed)}
     try:
         asyncio.run(check_reachable(settings))
-        *checks, left = against_kafka.compare(landed, against_kafka.held(settings, topics))
+        beyond, overtaken, left, *contents = against_kafka.checks(settings, lake, content=content)
     except CommandError as error:
         yield _check(KAFKA, None, str(error))
         return
-    wrong = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in checks if not row["ok"])
+    wrong = "; ".join(f"not so: {row['check']} ({row['detail']})" for row in (beyond, overtaken) if not row["ok"])
     yield _check(KAFKA, not wrong, wrong or f"the tables end where its partitions allow; {left['detail']}")
-    if content:
-        same, compared = against_kafka.contents(settings, lake)
+    if contents:
+        same, compared = contents
         as_held = f"{compared['detail']} are in their rows as Kafka holds them"
         differs = f"{same['detail']}: delete these rows and replay them"
         yield _check(CONTENT, same["ok"], as_held if same["ok"] else differs)

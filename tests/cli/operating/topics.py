@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from headrace_common.operations.settings import KafkaSettings, environment
 from headrace_common.record.contract import HEADERS, QUARANTINE_HEADERS
+from headrace_reader.topic_ids import KnownTopic, known_topics
 
 Headers = list[tuple[str, bytes]]
 Record = tuple[bytes | None, Headers]
@@ -49,6 +50,11 @@ def put(
                     await producer.send_and_wait(topic, value, partition=partition, headers=headers, timestamp_ms=at)
 
     asyncio.run(produced())
+
+
+def asked(kafka: KafkaSettings, topic: str) -> KnownTopic:
+    """What Kafka says of a topic that exists."""
+    return asyncio.run(known_topics(kafka, [topic]))[topic]
 
 
 def lead_to(kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
