@@ -9,8 +9,8 @@ import asyncio
 import itertools
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError
@@ -63,14 +63,14 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
     `DeliveryError` if they do not answer, refuse, or cannot hold the replicas; `ConfigError` if the CA cannot be read.
     """
     deadline = time.monotonic() + bound
-    planned = plans(kafka, topics)
-    done: dict[str, None] = {}
+    planned = {plan.name: plan for plan in plans(kafka, topics)}
+    done: list[str] = []
     while True:
         client = AIOKafkaAdminClient(**client_arguments(kafka))
         try:
             await asyncio.wait_for(client.start(), max(1.0, deadline - time.monotonic()))
             await _ensure(client, planned, topics.replication, done)
-            return [*done]
+            return done
         except (KafkaError, OSError, TimeoutError, AttributeError) as error:
             # AttributeError: aiokafka uses the controller's node before it knows which one that is.
             if time.monotonic() >= deadline:
@@ -84,7 +84,7 @@ async def ensure(kafka: KafkaSettings, topics: TopicSettings, *, bound: float = 
 
 
 async def _ensure(
-    client: AIOKafkaAdminClient, planned: Sequence[TopicPlan], replication: int | None, done: dict[str, None]
+    client: AIOKafkaAdminClient, planned: Mapping[str, TopicPlan], replication: int | None, done: list[str]
 ) -> None:
     """Makes the topics that are missing, and adds a line for each to `done`.
 
@@ -93,26 +93,18 @@ async def _ensure(
     replicas = replication or (3 if len((await client.describe_cluster())["brokers"]) >= 3 else 1)
     # With three replicas one may be down, and nothing is lost.
     of_three = {"min.insync.replicas": "2"} if replicas >= 3 else {}
-    for plan in planned:
-        if not await _partitions(client, plan.name):
+    for topic in await client.describe_topics([*planned]):
+        if topic["error_code"] == UnknownTopicOrPartitionError.errno:
+            plan = planned[topic["topic"]]
             configuration = {**plan.configuration, **of_three}
-            topic = NewTopic(plan.name, plan.partitions, replicas, topic_configs=configuration)
-            response = await client.create_topics([topic])
+            made = NewTopic(plan.name, plan.partitions, replicas, topic_configs=configuration)
+            response = await client.create_topics([made])
             check((code, f"{name}: {message}") for name, code, message in response.topic_errors)
-            done[f"{plan.name}: created, {plan.partitions} partitions, {replicas} replicas"] = None
-    for plan in planned:
-        led = [partition["leader"] >= 0 for partition in await _partitions(client, plan.name)]
-        if not led or not all(led):
-            raise LeaderNotAvailableError(f"{plan.name}: {sum(led)} partitions have a leader")
-
-
-async def _partitions(client: AIOKafkaAdminClient, name: str) -> list[dict[str, Any]]:
-    """Returns the topic's partitions; an empty list if the topic does not exist, or the broker does not know it yet."""
-    (topic,) = await client.describe_topics([name])
-    if topic["error_code"] == UnknownTopicOrPartitionError.errno:
-        return []
-    check([(topic["error_code"], name)])
-    return list(topic["partitions"])
+            done.append(f"{plan.name}: created, {plan.partitions} partitions, {replicas} replicas")
+    for topic in await client.describe_topics([*planned]):
+        check([(topic["error_code"], topic["topic"])])
+        if min((partition["leader"] for partition in topic["partitions"]), default=-1) < 0:
+            raise LeaderNotAvailableError(topic["topic"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
