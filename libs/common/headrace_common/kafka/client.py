@@ -70,21 +70,15 @@ class _ConnectTrouble(logging.Filter):
     one for each attempt: the caller that needs the connection reports the reason (`explain`).
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.reason = ""
+    reason = ""
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        if not (str(record.msg).startswith("Unable connect to") and isinstance(record.args, tuple) and record.args):
+        if not (str(record.msg).startswith("Unable connect to") and isinstance(record.args, tuple)):
             return True
         error = record.args[-1]
-        if isinstance(error, ConnectionRefusedError):
-            self.reason = "it refuses connections"
-        elif isinstance(error, TimeoutError):
-            self.reason = "it does not answer"
-        else:
-            self.reason = str(error) or type(error).__name__
+        refused = isinstance(error, ConnectionRefusedError)  # its text has the address, another one each time
+        self.reason = "it refuses connections" if refused else str(error) or "it does not answer"
         return False
 
 
@@ -244,5 +238,5 @@ def explain(error: BaseException) -> str:
     """Says an aiokafka error in one line: of a connection, why it failed last."""
     text = str(error).strip() or type(error).__name__
     if ("Unable to bootstrap" in text or "not ready" in text) and CONNECT_TROUBLE.reason:
-        return CONNECT_TROUBLE.reason.partition(" (_ssl.c")[0]
+        return CONNECT_TROUBLE.reason
     return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"
