@@ -185,7 +185,7 @@ _TOTALS: Final = f"""
         (select count(*) from ({ROWS_BEYOND})) as rows_of_a_batch_under_way from batches"""
 
 
-def exactly_once(lake: LakeAddress | str) -> list[Row]:
+def exactly_once(lake: LakeAddress) -> list[Row]:
     """Proves that each record of the topics is in the tables once; returns a row for each check and one with the totals."""
     with connect(lake) as connection:
         there = checked(connection, "all tables are there", TABLES_THERE)

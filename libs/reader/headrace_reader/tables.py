@@ -57,7 +57,7 @@ _RECORDS: Final = """
 Row = dict[str, Any]
 
 
-def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
+def connect(lake: LakeAddress, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
     """Returns an in-memory DuckDB with a view of each table. It can read the lake's files and nothing else.
 
     `threads` and `memory` (as ``512MB``) bound its use of this machine; by default DuckDB decides.
@@ -104,7 +104,7 @@ def connect(lake: LakeAddress | str, *, threads: int = 0, memory: str = "") -> d
     return connection
 
 
-def _view(connection: duckdb.DuckDBPyConnection, place: Path | str, name: str) -> bool:
+def _view(connection: duckdb.DuckDBPyConnection, place: LakeAddress, name: str) -> bool:
     """Makes the view `name`; returns False if the table is missing."""
     path = f"{place}/{name}"
     try:
