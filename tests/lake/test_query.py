@@ -361,7 +361,6 @@ PROOF: dict[str, dict[str, list[Step]]] = {
             lambda lake: erase(lake, offsets=[1], ids=["d.1"], deletes="event_id in ('d.1', 'd.3')")
         ],
         "a list of what never landed": [lambda lake: erase(lake, offsets=[2], ids=[])],
-        "days dropped that are not over, and all events deleted": [all_deleted(date(2999, 1, 1))],
     },
     "rows beyond": {
         "rows of another topic": [{"events": [event(0, topic_id="other"), event(1, topic_id="other")]}],
@@ -391,7 +390,10 @@ PROOF: dict[str, dict[str, list[Step]]] = {
         "the list of an erasure lost": [list_lost],
     },
     "the last batch": {"the last batch deleted": [lambda lake: commit(lake, BATCHES, transaction(1, 3))]},
-    "days were dropped": {"days dropped that are not over": [lambda lake: drop(lake, date(2999, 1, 1))]},
+    "days were dropped": {
+        "days dropped that are not over": [lambda lake: drop(lake, date(2999, 1, 1))],
+        "days dropped that are not over, and all events deleted": [all_deleted(date(2999, 1, 1))],
+    },
     "each gap": {
         "a gap of an epoch that nobody claimed": [claims(GAPS), {"gaps": [gap(4, 9, epoch=3)]}],
         "a gap of a job that had landed beyond it": [

@@ -12,14 +12,8 @@ from typing import Final
 import duckdb
 
 from headrace_reader.address import LakeAddress
-from headrace_reader.tables import RETAINED, RETAINED_SAID, STRAYED, TABLES, TRANSACTIONS, Row, connect, rows
+from headrace_reader.tables import RETAINED, TABLES, TRANSACTIONS, Row, connect, rows
 from headrace_reader.text import compact
-
-
-def dropped(line: str) -> str:
-    """Returns SQL: retention may have dropped rows that a `line` of `batches` covers."""
-    return f"""exists (from {RETAINED} k where {line}.landed_at < k."from")"""
-
 
 _MAX_OFFSET: Final = "9223372036854775807"
 COVERED: Final = f"""
@@ -83,7 +77,8 @@ _ROWS_DISAGREE: Final = f"""
     select topic_id, "partition", "from", records as said, coalesce(found, 0) as found, coalesce(different, 0) as different
     from (from batches where "from" < "to") b full join placed p using (topic_id, "partition", "from")
     where coalesce(found, 0) <> coalesce(different, 0) or records is null or records < coalesce(found, 0)
-        or records > "to" - "from" or records > coalesce(found, 0) and not {dropped("b")}"""
+        or records > "to" - "from" or records > coalesce(found, 0)
+        and not exists (from {RETAINED} k where b.landed_at < k."from")"""
 """The ranges that have other records in the tables than `batches` says, or one twice.
 
 Rows of an unfinished batch lie beyond all ranges, so they do not count. Retention may have dropped rows of ranges that landed
@@ -154,13 +149,13 @@ EXACTLY_ONCE: Final = {
     "the gaps hold the rows that they say, each once": _ROWS_IN_GAPS,
     "each gap was recorded by the job that claimed its epoch": _GAPS_OF_NO_CLAIM,
     "no table says that days were dropped which are not over": (
-        f'select "table", "from"::date as kept_from from {RETAINED_SAID} where "from" > now()'
+        f'select "table", "from"::date as kept_from from {RETAINED} where "from" > now()'
     ),
     "nothing is there that was erased": _NOT_ERASED,
     "each erasure was listed by the command": _ERASURES_LISTED,
     "rows beyond all ranges are of a batch under way, or of one that a job left": (
-        f'select b.* from ({ROWS_BEYOND}) b left join {STRAYED} s using (topic_id, "partition") '
-        f'where b."offset" >= coalesce(s."to", 0) and not {_UNDER_WAY}'
+        f'select b.* from ({ROWS_BEYOND}) b where not {_UNDER_WAY} and b."offset" >= coalesce((select max(strays) '
+        'from batches s where s.topic_id = b.topic_id and s."partition" = b."partition"), 0)'
     ),
 }
 """The proof: each of these queries must return no row."""

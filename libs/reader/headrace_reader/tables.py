@@ -40,12 +40,8 @@ _EMPTY: Final = {
 
 RETAINED: Final = "kept_from"
 """Our own table: (table, from), the first moment whose rows retention has kept, as the job said in the table's log."""
-RETAINED_SAID: Final = "kept_from_said"
-"""Our own table: the same, also if it is in the future: that excuses no missing row."""
 TRANSACTIONS: Final = "transactions"
 """Our own table: (table, version), the last of our transactions in each table, or -1."""
-STRAYED: Final = "strays"
-"""Our own view of `batches`: (topic_id, partition, to), the ends of rows that a job left when it was shut out."""
 
 _RECORDS: Final = """
     select 'events' as "where", topic_id, "partition", "offset", event_id from events
@@ -74,9 +70,7 @@ def connect(lake: LakeAddress, *, threads: int = 0, memory: str = "") -> duckdb.
         connection.execute(f"set threads = {threads}")
     if memory:
         connection.execute(f"set memory_limit = {literal(memory)}")
-    connection.execute(f'create table {RETAINED_SAID} ("table" varchar, "from" timestamptz)')
-    connection.execute(f'create view {RETAINED} as from {RETAINED_SAID} where "from" <= now()')
-    connection.execute(f"comment on view {RETAINED} is 'not stored: since when retention has kept the rows of a table'")
+    connection.execute(f'create table {RETAINED} ("table" varchar, "from" timestamptz)')
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     found = [name for name in TABLES if _view(connection, place, name)]
     if not found:
@@ -85,18 +79,10 @@ def connect(lake: LakeAddress, *, threads: int = 0, memory: str = "") -> duckdb.
         if name not in found:
             connection.execute(f"create table _no_{name} ({columns})")
             connection.execute(f"create view {name} as from _no_{name}")
-    if "batches" in found:
-        connection.execute(
-            f'create view {STRAYED} as select topic_id, "partition", max(strays) as "to" from batches where strays is not null'
-            " group by all"
-        )
+            connection.execute(f"comment on view {name} is 'nothing was written to it yet'")
     if {"events", "quarantine", "duplicates"} <= {*found}:
         connection.execute(f"create view records as {_RECORDS}")
         connection.execute("comment on view records is 'not stored: where the record of each place is'")
-    if "erasures" not in found:
-        connection.execute(
-            "comment on view erasures is 'Headrace: which records were deleted on request. None was yet'"
-        )
     if isinstance(place, Path):
         connection.execute(f"set allowed_directories = [{literal(str(place))}]")
     connection.execute("set enable_external_access = false")
@@ -187,7 +173,7 @@ def _refuse_strange(path: str, table: DeltaTable) -> None:
 def _note_transactions(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable) -> None:
     """Fills our own tables from the transactions of the table `name`."""
     if (days := table.transaction_version(RETAINED_APP)) is not None:
-        connection.execute(f"insert into {RETAINED_SAID} values (?, to_timestamp(86400 * ?::bigint))", [name, days])
+        connection.execute(f"insert into {RETAINED} values (?, to_timestamp(86400 * ?::bigint))", [name, days])
     last = table.transaction_version(ERASED_APP if name == "erasures" else APP_ID)
     connection.execute(f"insert into {TRANSACTIONS} values (?, ?)", [name, -1 if last is None else last])
 
