@@ -32,11 +32,6 @@ ENSURE_PAUSE: Final = 0.1
 
 def plans(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
     """Returns the plans of the events topic, the quarantine topic and those of the protocols that have topics of their own."""
-    own = [protocol.topics(kafka, topics) for protocol in installed() if protocol.topics is not None]
-    return [*_records(kafka, topics), *itertools.chain.from_iterable(own)]
-
-
-def _records(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
     shared = {
         **NEEDED,
         **NEEDED_WITHOUT_KEYS,
@@ -50,9 +45,10 @@ def _records(kafka: KafkaSettings, topics: TopicSettings) -> list[TopicPlan]:
         (kafka.events_topic, topics.events_partitions, topics.events_retention),
         (kafka.quarantine_topic, topics.quarantine_partitions, topics.quarantine_retention),
     )
+    own = [protocol.topics(kafka, topics) for protocol in installed() if protocol.topics is not None]
     return [
-        TopicPlan(name, partitions, {**shared, "retention.ms": str(seconds * 1000)})
-        for name, partitions, seconds in records
+        *(TopicPlan(name, number, {**shared, "retention.ms": str(kept * 1000)}) for name, number, kept in records),
+        *itertools.chain.from_iterable(own),
     ]
 
 
@@ -116,12 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = load(TopicsProcessSettings)
         logger = log.configure(settings.log, "topics")
         done = asyncio.run(ensure(settings.kafka, settings.topics))
-    except ConfigError as error:
+    except (ConfigError, DeliveryError) as error:
         print(f"topics: {error}", file=sys.stderr)
-        return EXIT_CONFIG
-    except DeliveryError as error:
-        print(f"topics: {error}", file=sys.stderr)
-        return 1
+        return EXIT_CONFIG if isinstance(error, ConfigError) else 1
     for line in done or ["nothing to do"]:
         logger.info(line)
     return 0

@@ -41,11 +41,6 @@ _compressor: Final = zstd.ZstdCompressor(
 )
 
 
-def compressed(plain: bytes) -> bytes:
-    """Returns records as a frame of zstd."""
-    return _compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
-
-
 RECORD_OVERHEAD: Final = 16
 """Bytes of a record before its value and headers, as the limit of a batch counts them: at most, with clocks that go right."""
 
@@ -125,7 +120,7 @@ class BatchBuilder:
         if self._body is None:
             self._lay()
             plain, self._pieces = b"".join(self._pieces), []
-            packed = compressed(plain)
+            packed = _compressor.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
             self._body, self._attributes = (packed, ZSTD) if len(packed) < len(plain) else (plain, 0)
 
     def events(self) -> list[bytes]:
