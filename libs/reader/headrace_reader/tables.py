@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+from arro3.core import Table
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from headrace_common.operations.errors import CommandError
@@ -26,9 +27,6 @@ from headrace_lake.tables.properties import APP_ID, ERASED_APP, RETAINED_APP, st
 from headrace_reader.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 
 TABLES: Final = ("batches", "events", "quarantine", "duplicates", "gaps", "erasures")
-_TYPES: Final = {"byte": "TINYINT", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}
-"""Delta's types that DuckDB calls otherwise."""
-
 _EMPTY: Final = {
     "gaps": """reason varchar, topic varchar, topic_id varchar, "partition" bigint, "from" bigint, "to" bigint, "rows" bigint,
         epoch bigint, landed_at timestamptz""",
@@ -102,9 +100,8 @@ def _view(connection: duckdb.DuckDBPyConnection, place: LakeAddress, name: str) 
         raise CommandError(f"The table {path} cannot be read: {why.rstrip('.')}.") from error
     _refuse_strange(path, table)
     _note_transactions(connection, name, table)
-    columns = [(field.name, _type(field.type)) for field in table.schema().fields]
     if isinstance(place, Path):
-        selected = _of_files(columns, _files(place / name, table), table.metadata().partition_columns)
+        selected = _of_files(connection, name, table, _files(place / name, table))
     else:
         selected = _of_store(connection, path, name, table)
     try:
@@ -115,18 +112,17 @@ def _view(connection: duckdb.DuckDBPyConnection, place: LakeAddress, name: str) 
     return True
 
 
-def _of_files(columns: list[tuple[str, str]], files: list[str], partitioned_by: Sequence[str]) -> str:
-    """Returns a query for the rows of `files`."""
-    empty = ", ".join(f"null::{kind} as {quoted(column)}" for column, kind in columns)
-    selected = f"select {empty} where false"
+def _of_files(connection: duckdb.DuckDBPyConnection, name: str, table: DeltaTable, files: list[str]) -> str:
+    """Returns a query for the rows of `files`. Their columns are those of the table: older files lack newer ones."""
+    connection.register(f"{name}_in_the_log", Table.from_batches([], schema=table.schema().to_arrow()))
+    selected = f"select * from {name}_in_the_log"
     if not files:
         return selected
-    partitions = dict(columns)
-    hive = ", ".join(f"{quoted(key)}: {partitions[key]}" for key in partitioned_by)
-    hive = f"hive_partitioning = true, hive_types = {{{hive}}}" if hive else "hive_partitioning = false"
-    listed = ", ".join(literal(path) for path in files)
-    # by name, because older files lack newer columns
-    return f"{selected} union all by name select * from read_parquet([{listed}], union_by_name = true, {hive})"
+    listed = ", ".join(map(literal, files))
+    hive = bool(table.metadata().partition_columns)
+    return (
+        f"{selected} union all by name from read_parquet([{listed}], union_by_name = true, hive_partitioning = {hive})"
+    )
 
 
 def _of_store(connection: duckdb.DuckDBPyConnection, path: str, name: str, table: DeltaTable) -> str:
@@ -176,12 +172,6 @@ def _note_transactions(connection: duckdb.DuckDBPyConnection, name: str, table: 
         connection.execute(f"insert into {RETAINED} values (?, to_timestamp(86400 * ?::bigint))", [name, days])
     last = table.transaction_version(ERASED_APP if name == "erasures" else APP_ID)
     connection.execute(f"insert into {TRANSACTIONS} values (?, ?)", [name, -1 if last is None else last])
-
-
-def _type(kind: Any) -> str:
-    if hasattr(kind, "element_type"):
-        return f"{_type(kind.element_type)}[]"
-    return str(_TYPES.get(kind.type, kind.type))
 
 
 def rows(connection: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
