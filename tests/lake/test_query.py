@@ -369,7 +369,10 @@ PROOF: dict[str, dict[str, list[Step]]] = {
         "rows that a job left before they are known": LEFT,
         "a row more than those that a job left": [*NOTED, {"events": [event(7)]}],
     },
-    "all tables are there": {"a table lost": [lambda lake: shutil.rmtree(lake / QUARANTINE)]},
+    "all tables are there": {
+        "a table lost": [lambda lake: shutil.rmtree(lake / QUARANTINE)],
+        "the gaps lost": [lambda lake: shutil.rmtree(lake / GAPS)],
+    },
     "no row of batches is missing": {
         "a row of batches that was deleted": [{"batches": [empty(4, 5, number=5)]}],
         "two rows of batches with one number": [{"batches": [empty(4, 5, number=5), empty(5, 6, number=5)]}],

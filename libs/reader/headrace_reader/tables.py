@@ -27,14 +27,10 @@ from headrace_lake.tables.properties import APP_ID, ERASED_APP, RETAINED_APP, st
 from headrace_reader.address import OPTIONS, LakeAddress, located, trouble, without_secrets
 
 TABLES: Final = ("batches", "events", "quarantine", "duplicates", "gaps", "erasures")
-_EMPTY: Final = {
-    "gaps": """reason varchar, topic varchar, topic_id varchar, "partition" bigint, "from" bigint, "to" bigint, "rows" bigint,
-        epoch bigint, landed_at timestamptz""",
-    "erasures": """erasure varchar, requested_by varchar, reason varchar, "table" varchar, topic varchar,
-        topic_id varchar, "partition" bigint, "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz,
-        erased_at timestamptz""",
-}
-"""The columns of tables that may be missing: before the first erasure, or where they were deleted."""
+_ERASURES: Final = """
+    erasure varchar, requested_by varchar, reason varchar, "table" varchar, topic varchar, topic_id varchar, "partition" bigint,
+    "rows" bigint, offsets bigint[], ids varchar[], landed_at timestamptz, erased_at timestamptz"""
+"""The columns of `erasures`, which is not there before the first one."""
 
 RETAINED: Final = "kept_from"
 """Our own table: (table, from), the first moment whose rows retention has kept, as the job said in the table's log."""
@@ -73,11 +69,10 @@ def connect(lake: LakeAddress, *, threads: int = 0, memory: str = "") -> duckdb.
     found = [name for name in TABLES if _view(connection, place, name)]
     if not found:
         raise CommandError(f"There are no tables in {place}: the landing job has not run yet, or --lake is wrong.")
-    for name, columns in _EMPTY.items():
-        if name not in found:
-            connection.execute(f"create table _no_{name} ({columns})")
-            connection.execute(f"create view {name} as from _no_{name}")
-            connection.execute(f"comment on view {name} is 'nothing was written to it yet'")
+    if "erasures" not in found:
+        connection.execute(f"create table _no_erasures ({_ERASURES})")
+        connection.execute("create view erasures as from _no_erasures")
+        connection.execute("comment on view erasures is 'nothing was erased yet'")
     if {"events", "quarantine", "duplicates"} <= {*found}:
         connection.execute(f"create view records as {_RECORDS}")
         connection.execute("comment on view records is 'not stored: where the record of each place is'")
