@@ -47,11 +47,6 @@ _UNACKNOWLEDGED: Final = """
 """Events that came without an acknowledgement; of Logjam all, since nothing tells them apart."""
 
 
-def _asked(sql: str, lake: LakeAddress) -> list[Row]:
-    with connect(lake) as connection:
-        return rows(connection, sql)
-
-
 def _check(name: str, ok: bool | None, detail: str) -> Row:
     return {"check": name, "ok": ok, "detail": detail}
 
@@ -69,20 +64,23 @@ def of_tables(lake: LakeAddress, since: datetime | None = None) -> Iterator[Row]
         finish = "./headrace lake erase --finish --apply ends an erasure"
         help_ = finish if erasing else "docs/lake-query.md explains it"
         yield _check(PROOF, None if erasing else False, f"{said}; {help_}")
-    (gaps,) = _asked(_GAPS.format(recent=recent.format("landed_at")), lake)
-    whole = f", and partitions of a topic that was recreated: {gaps['whole']}" if gaps["whole"] else ""
-    lost = f"{gaps['lost']:,} offsets were lost before they landed ({gaps['reasons']}){whole}: query --named gaps"
-    yield _check(GAPS, not gaps["n"], lost if gaps["n"] else "Kafka deleted nothing that had not landed")
-    (missing,) = _asked(_LOGJAM.format(recent=recent.format("received_time")), lake)
-    devices = f"{missing['numbers']:,} numbers of {missing['devices']} Logjam devices never came: query --named losses"
-    yield _check(LOGJAM, not missing["n"], devices if missing["n"] else "no number of a Logjam device is missing")
-    found = _asked(_QUARANTINE.format(recent=recent.format("landed_at")), lake)
-    kept = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)
-    yield _check(QUARANTINE, True, f"kept byte for byte: {kept or 'nothing'}")
-    if came := _asked(_UNACKNOWLEDGED.format(recent=recent.format("landed_at")), lake):
-        counted = ", ".join(f"{row['n']:,} events by {row['protocol']}" for row in came)
-        said = f"what clients that ask for no acknowledgement lost on the way here cannot be told: {counted}"
-        yield _check(UNACKNOWLEDGED, True, said)
+    with connect(lake) as connection:
+        (gaps,) = rows(connection, _GAPS.format(recent=recent.format("landed_at")))
+        whole = f", and partitions of a topic that was recreated: {gaps['whole']}" if gaps["whole"] else ""
+        lost = f"{gaps['lost']:,} offsets were lost before they landed ({gaps['reasons']}){whole}: query --named gaps"
+        yield _check(GAPS, not gaps["n"], lost if gaps["n"] else "Kafka deleted nothing that had not landed")
+        (missing,) = rows(connection, _LOGJAM.format(recent=recent.format("received_time")))
+        devices = (
+            f"{missing['numbers']:,} numbers of {missing['devices']} Logjam devices never came: query --named losses"
+        )
+        yield _check(LOGJAM, not missing["n"], devices if missing["n"] else "no number of a Logjam device is missing")
+        found = rows(connection, _QUARANTINE.format(recent=recent.format("landed_at")))
+        kept = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)
+        yield _check(QUARANTINE, True, f"kept byte for byte: {kept or 'nothing'}")
+        if came := rows(connection, _UNACKNOWLEDGED.format(recent=recent.format("landed_at"))):
+            counted = ", ".join(f"{row['n']:,} events by {row['protocol']}" for row in came)
+            said = f"what clients that ask for no acknowledgement lost on the way here cannot be told: {counted}"
+            yield _check(UNACKNOWLEDGED, True, said)
 
 
 def of_kafka(settings: KafkaSettings, lake: LakeAddress, *, content: bool = False) -> Iterator[Row]:
