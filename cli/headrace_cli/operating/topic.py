@@ -14,7 +14,7 @@ from headrace_common.kafka.client import consuming, describe, explain
 from headrace_common.operations.settings import KafkaSettings
 
 from headrace_cli.ground import CommandError
-from headrace_cli.options import BEGINNING, NOW
+from headrace_cli.options import NOW
 from headrace_cli.stack.reach import check_reachable
 
 RECORDS: Final = 500
@@ -47,8 +47,8 @@ class TopicReader:
 async def reading(
     settings: KafkaSettings, begin: datetime | str, *, quarantine: bool = False
 ) -> AsyncIterator[TopicReader]:
-    """Open the events or the quarantine topic, to read the records stored from `begin` on, from the first one (`BEGINNING`), or
-    from the next to come (`NOW`). Raises `CommandError`, `DeliveryError` (Kafka does not answer, no topic).
+    """Open the events or the quarantine topic, to read the records stored from `begin` on: a time, `options.BEGINNING`, or `NOW`
+    for those to come. Raises `CommandError`, `DeliveryError` (Kafka does not answer, no topic).
     """
     await check_reachable(settings)
     topic = (await describe(settings))[1 if quarantine else 0]
@@ -75,10 +75,6 @@ async def _places(
 ) -> Mapping[TopicPartition, int]:
     if begin == NOW:
         return ends
-    if begin == BEGINNING:
-        found: Mapping[TopicPartition, int] = await consumer.beginning_offsets(list(ends))
-        return found
-    assert isinstance(begin, datetime)
-    wanted = max(0, int(begin.timestamp() * 1000))
+    wanted = max(0, int(begin.timestamp() * 1000)) if isinstance(begin, datetime) else 0
     by_time = await consumer.offsets_for_times(dict.fromkeys(ends, wanted))
     return {place: ends[place] if at is None else at.offset for place, at in by_time.items()}
