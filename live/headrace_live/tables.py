@@ -25,7 +25,7 @@ _GAPS: Final = """
 def look(lake: LakeAddress) -> TablesLook:
     """Ask the tables that are small, all but events. What is wrong is in the look."""
     try:
-        with connect(lake, threads=1, memory=MEMORY) as connection:
+        with connect(lake, threads=1, memory_limit=MEMORY) as connection:
             events, quarantined, landed = connection.execute(_ROWS).fetchone() or (0, 0, None)
             gaps = [
                 GapTotal(reason, int(rows), None if lost is None else int(lost))

@@ -47,23 +47,19 @@ _RECORDS: Final = """
 Row = dict[str, Any]
 
 
-def connect(lake: LakeAddress, *, threads: int = 0, memory: str = "") -> duckdb.DuckDBPyConnection:
+def connect(lake: LakeAddress, **configuration: Any) -> duckdb.DuckDBPyConnection:
     """Returns an in-memory DuckDB with a view of each table. It can read the lake's files and nothing else.
 
-    `threads` and `memory` (as ``512MB``) bound its use of this machine; by default DuckDB decides.
+    `configuration`: settings of DuckDB, as ``threads`` and ``memory_limit``, which bound its use of this machine.
     """
     place = located(lake)
     if isinstance(place, Path):
         place = place.absolute()
         if (part := unreadable(str(place))) is not None:
             raise CommandError(f"{place} cannot be read: rename the folder, so that its path has no {part}.")
-    connection = duckdb.connect(":memory:")
+    connection = duckdb.connect(":memory:", config=configuration)
     connection.execute("set TimeZone = 'UTC'")
     connection.execute("set enable_progress_bar = false")  # it goes to the standard output, among the rows
-    if threads:
-        connection.execute(f"set threads = {threads}")
-    if memory:
-        connection.execute(f"set memory_limit = {literal(memory)}")
     connection.execute(f'create table {RETAINED} ("table" varchar, "from" timestamptz)')
     connection.execute(f'create table {TRANSACTIONS} ("table" varchar, version bigint)')
     found = [name for name in TABLES if _view(connection, place, name)]
