@@ -10,7 +10,6 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-from headrace_cli.stack.reach import unreachable
 from headrace_common.kafka.client import client_arguments, explain, make_consumer
 from headrace_common.operations.errors import HeadraceError
 from headrace_common.operations.settings import KafkaSettings
@@ -43,14 +42,10 @@ class KafkaWatch:
         except (KafkaError, OSError, TimeoutError, HeadraceError) as error:
             await self.close()
             why = "it does not answer" if isinstance(error, TimeoutError) else explain(error)
-            reached = await unreachable(self._settings.bootstrap_servers)
-            return KafkaLook(reached or why, None, (), self._partitions)
+            return KafkaLook(why, None, (), self._partitions)
 
     async def _open(self) -> None:
         async with asyncio.timeout(OPENING if not self._partitions else 2 * ANSWER):
-            problem = await unreachable(self._settings.bootstrap_servers)
-            if problem is not None:
-                raise OSError(problem)
             self._admin = AIOKafkaAdminClient(**client_arguments(self._settings))
             await self._admin.start()
             self._consumer = make_consumer(self._settings)
