@@ -148,8 +148,7 @@ def test_more_than_the_limits_leaves_the_tables_alone(
     lay(tmp_path, topics, Case({}, {(0, 0): 1}, {0: 1}))
     kept = [decoded(test_decode.Record(value=b"{}", headers=[*event_headers(number)])) for number in (2, 3)]
     together, apart = (
-        pa.Table.from_pylist(kept, SCHEMA).nbytes,
-        sum(pa.Table.from_pylist([row], SCHEMA).nbytes for row in kept),
+        sum(pa.Table.from_pylist(each, SCHEMA).nbytes for each in some) for some in ([kept], [[row] for row in kept])
     )
     for limit, enough, less in (("MOST_RECORDS", 2, 1), ("MOST_BYTES", apart, together - 1)):
         for most in (enough, less):
