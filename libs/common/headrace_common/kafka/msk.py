@@ -16,18 +16,16 @@ from headrace_common.operations.errors import ConfigError
 
 PIP: Final = "pip install './libs/common[msk]'"
 
-_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
-"""Variables from which AWS's own clients take a region; a role for a service account sets the first."""
-
 
 def signer() -> Callable[[], Awaitable[tuple[str, float]]]:
     """Returns a maker of tokens of the identity that this process has at AWS, with the seconds for which each is valid.
 
     It raises whatever AWS's library raises. Raises `ConfigError` if that is not installed, or if no region is known.
     """
-    region = next((os.environ[name] for name in _REGIONS if os.environ.get(name)), "")
+    # as AWS's own clients look for it; a role for a service account sets the first
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:
-        raise ConfigError(f"KAFKA__SASL_MECHANISM AWS_MSK_IAM needs {' or '.join(_REGIONS)}")
+        raise ConfigError("KAFKA__SASL_MECHANISM AWS_MSK_IAM needs AWS_REGION or AWS_DEFAULT_REGION")
     try:  # tens of megabytes that only this login needs
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
     except ImportError as error:
