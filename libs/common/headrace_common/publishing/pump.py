@@ -61,8 +61,11 @@ class Pump:
         self._pending[taken] = None
         cycle, queue = self._cycle, self._queue
         if taken.exhausted and cycle is not None and not cycle.full and not queue.has(listener):
-            self._changed.set()
-            if cycle.add_some(taken):  # without a slice: nothing was left to do for it
+            could_leave = cycle.whole
+            joined = cycle.add_some(taken)  # without a slice: nothing was left to do for it
+            if cycle.full or not could_leave:  # else it waits for an answer, however many join
+                self._changed.set()
+            if joined:
                 return
         queue.add(taken)
         self._enqueue()
