@@ -29,14 +29,9 @@ class Scripted(ByteSession):
     """Hands out what the test puts in."""
 
     def __init__(self, frames: int = 0, *asks: Asked) -> None:
-        self.ready: deque[Frame] = deque(FakeFrame([], ticket) for ticket in range(frames))
+        self._ready: list[Frame] = [FakeFrame([], ticket) for ticket in range(frames)]
         self.asks = deque(asks)
         self.waiting = self.partial = 0
-
-    @override
-    def frames(self) -> Iterator[Frame]:
-        while self.ready:
-            yield self.ready.popleft()
 
     @override
     def questions(self) -> Iterator[Asked]:

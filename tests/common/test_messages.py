@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
 
 import pytest
 from headrace_common.connection import messages
@@ -27,7 +26,7 @@ class Echo(MessageSession):
     def __init__(self, cost: float = 0.0) -> None:
         self._cost = cost
         self.seen: list[bytes] = []
-        self._ready: deque[Frame] = deque()
+        self._ready: list[Frame] = []
         self._replies: deque[Reply] = deque()
 
     @override
@@ -35,11 +34,6 @@ class Echo(MessageSession):
         slow_loop().work(self._cost)
         self._ready.append(FakeFrame([], len(self.seen), size=message.size))
         self.seen.append(message.parts[0])
-
-    @override
-    def frames(self) -> Iterator[Frame]:
-        while self._ready:
-            yield self._ready.popleft()
 
     @override
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:

@@ -19,8 +19,7 @@ deadlines for Kafka (KAFKA__ACK_DEADLINE) and for the arrival (LIMITS__FRAME_TIM
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,7 +65,7 @@ class CourierSession(ByteSession):
         self._maker = CourierMaker(peer, limits.event_bytes, limits.depth, memory or Memory())
         self._ignored = ignored
         self._replies: list[bytes] = []
-        self._ready: deque[CourierFrame] = deque()
+        self._ready: list[Frame] = []
         self._pending: Ledger[_PayloadNote] = Ledger()
         self._abandoned = False
         self._now = 0.0  # time of the last `tick`
@@ -143,8 +142,3 @@ class CourierSession(ByteSession):
                     self._replies.append(COMPLAINT)
         if not waited and self._waits():
             self._fresh = True
-
-    @override
-    def frames(self) -> Iterator[Frame]:
-        while self._ready:
-            yield self._ready.popleft()

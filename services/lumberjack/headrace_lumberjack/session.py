@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -75,7 +74,7 @@ class LumberjackSession(ByteSession):
             limits.frame_bytes, self.window_events, self.pairs, limits.inflated_bytes
         )
         self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
-        self._ready: deque[Frame] = deque()
+        self._ready: list[Frame] = []
         self._windows: deque[_Window] = deque()  # not acknowledged, in order
         self._empty = 0  # of these, windows without events
         self._tickets = itertools.count()
@@ -170,11 +169,6 @@ class LumberjackSession(ByteSession):
         if self._empty > EMPTY_WINDOWS:
             raise self._decoder.fault(f"more than {EMPTY_WINDOWS} windows without events wait for an answer")
         self._windows.append(_Window(item.version, item.count, item.count))
-
-    @override
-    def frames(self) -> Iterator[Frame]:
-        while self._ready:
-            yield self._ready.popleft()
 
     @override
     def eof(self) -> None:

@@ -6,7 +6,7 @@ Only while Kafka is away for long is a client told to send again: an SDK gives u
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Final
 
@@ -34,7 +34,7 @@ class OtlpSession(ByteSession):
         self._limits = limits
         self._problems = problems
         self._tickets = count()
-        self._ready: deque[RequestFrame] = deque()
+        self._ready: list[Frame] = []
         self._storing: dict[Ticket, RequestFrame] = {}
         self._owed: deque[Request | bytes] = deque()
 
@@ -78,8 +78,3 @@ class OtlpSession(ByteSession):
             frame = RequestFrame(message, next(self._tickets), now_ms, self._peer, self._limits)
             self._ready.append(frame)
             self._storing[frame.ticket] = frame
-
-    @override
-    def frames(self) -> Iterator[Frame]:
-        while self._ready:
-            yield self._ready.popleft()

@@ -176,9 +176,13 @@ class Session:
     have separate tickets.
     """
 
+    _ready: Sequence[Frame] = ()
+    """A list of its complete frames that are not handed out yet, in order."""
+
     def frames(self) -> Iterator[Frame]:
-        """Hands out complete frames to publish, each once and in order."""
-        return iter(())
+        """Hands out complete frames to publish, each once and in order: those of `_ready`, unless the session overrides it."""
+        ready, self._ready = self._ready, []
+        return iter(ready)
 
     def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
         """Learns that the first `stored` parts of the frame are durable, on either topic. Frames may be stored in any order.

@@ -131,7 +131,7 @@ class SegmentSession(ByteSession):
         self._under_way: deque[Request] = deque()  # to be asked
         self._waiting_bytes = 0
         self._tickets = itertools.count()
-        self._ready: list[BlockFrame] = []
+        self._ready: list[Frame] = []
         self._frames: dict[Ticket, tuple[Request, ask.AppendBlock]] = {}  # not stored
         self._questions: list[object] = []
         self._asked: dict[Ticket, Request] = {}
@@ -366,11 +366,6 @@ class SegmentSession(ByteSession):
             pieces.append(self._dialect.messages.encode(message))
             size += len(pieces[-1])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    @override
-    def frames(self) -> Iterator[Frame]:
-        while self._ready:
-            yield self._ready.pop(0)
 
     @override
     def questions(self) -> Iterator[Any]:
