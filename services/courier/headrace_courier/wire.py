@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.record import native
-from headrace_common.session.inflate import INPUT_WORK, WINDOW, ZLIB_WBITS, Gauge, IsalError, inflate_zlib
+from headrace_common.session.inflate import INPUT_WORK, WINDOW, Inflated, inflate_zlib, new_zlib
 from headrace_common.session.parser import Cost, Parser, Steps, UpTo
-from isal import isal_zlib
 from typing_extensions import override
 
 HEADER: Final = struct.Struct(">4sI")
@@ -188,25 +187,17 @@ class CourierDecoder(Parser[MessageKind | Payload]):
         """Returns an EVNT's stream, whose end only inflating shows. Inflating it again is cheap. Keeping the output would let a
         client that never finishes take the others' memory with a few bytes.
         """
-        inflater, body, left = isal_zlib.decompressobj(wbits=ZLIB_WBITS), bytearray(), self._frame_bytes - NONCE_BYTES
-        gauge = Gauge(self._inflated_bytes)
+        inflater, inflated = new_zlib(), Inflated(self._inflated_bytes)
+        body, left = bytearray(), self._frame_bytes - NONCE_BYTES
         while not inflater.eof:
             if not left:
                 raise ProtocolError("an EVNT that does not end", limit=FRAME_BYTES)
-            piece = rest = yield UpTo(min(left, WINDOW))
+            piece = yield UpTo(min(left, WINDOW))
             body += piece
             left, self.held = left - len(piece), len(body)
             if len(body) > 1 and body[1] & FDICT:
                 raise ProtocolError("does not inflate: it needs a dictionary")
-            full = False
-            while (rest or full) and not inflater.eof:
-                room = gauge.room()
-                try:
-                    out = inflater.decompress(rest, room)
-                except (IsalError, ValueError) as error:
-                    raise ProtocolError(f"does not inflate: {error}") from error
-                rest, full = inflater.unconsumed_tail, len(out) == room
-                gauge.count(len(out))
+            for out in inflated.slices(inflater, piece):
                 yield Cost(max(len(out), INPUT_WORK * len(piece)))
         if inflater.unused_data:
             del body[-len(inflater.unused_data) :]
