@@ -106,6 +106,15 @@ def test_what_is_republished_is_marked_once(attributes: bytes | None, expected: 
     assert republished(once) == once
 
 
+def test_an_envelope_keeps_nothing_of_its_events() -> None:
+    """A cache counts its size once, and keeps it for all connections."""
+    envelope, raw = Envelope("forward", "/forward/h", "t"), b"x" * 16_000
+    with traced():
+        before = tracemalloc.get_traced_memory()[0]
+        envelope.event(NAME, TIME, b"{}", b'{"raw":"%b"}' % raw)
+        assert tracemalloc.get_traced_memory()[0] - before < 1_000
+
+
 def test_what_waits_for_kafka_is_held_compressed() -> None:
     owner: Any = SimpleNamespace(received_ms=1)
     with traced():

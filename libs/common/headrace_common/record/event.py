@@ -74,9 +74,6 @@ Part = Event | Reject
 
 _ATTRIBUTES: Final = field(EventHeader.ATTRIBUTES.encode())
 
-KEPT_BYTES: Final = 16 << 10
-"""Longest attributes that are kept as encoded, for the next event: one may have megabytes of its own."""
-
 _SPEC: Final = header(EventHeader.SPECVERSION, SPECVERSION) + field(EventHeader.ID.encode()) + length(ID_LENGTH)
 _BARE: Final = length(7) + _SPEC
 _BEFORE_ID: Final = length(8) + _SPEC
@@ -91,7 +88,7 @@ class Envelope:
     `source` is a complete `ce_source` (see `source`), `subject` any text (empty becomes ``-``).
     """
 
-    __slots__ = ("_after_id", "_attributes", "_bare", "_before_id", "_kind", "_tail", "protocol", "source", "subject")
+    __slots__ = ("_after_id", "_kind", "protocol", "source", "subject")
 
     def __init__(
         self,
@@ -105,8 +102,6 @@ class Envelope:
         self.protocol = protocol
         self.source = source
         self.subject = subject or NO_SUBJECT
-        self._bare = _BARE
-        self._before_id = _BEFORE_ID
         self._after_id = (
             header(EventHeader.SOURCE, source.encode())
             + header(EventHeader.TYPE, f"headrace.{protocol}.{type_suffix}".encode())
@@ -114,8 +109,6 @@ class Envelope:
             + field(EventHeader.TIME.encode())
         )
         self._kind = header(EventHeader.CONTENT_TYPE, content_type)
-        self._attributes: bytes | None = None
-        self._tail = b""
 
     @property
     def size(self) -> int:
@@ -127,25 +120,18 @@ class Envelope:
         """The constant pieces of an event: before its id without attributes and with them, from the id to the time, after the
         time, and the attributes' name.
         """
-        return self._bare, self._before_id, self._after_id, self._kind, _ATTRIBUTES
+        return _BARE, _BEFORE_ID, self._after_id, self._kind, _ATTRIBUTES
 
     def event(
         self, name: bytes, time: bytes, value: bytes | bytearray | memoryview, attributes: bytes | None = None
     ) -> Event:
         """Makes an event. `name`: its id, from this module's functions; `time`: RFC 3339 UTC; `attributes`: a JSON object."""
         assert len(name) == ID_LENGTH
-        if attributes is None:
-            before_id, tail = self._bare, self._kind
-        else:
-            if attributes is not self._attributes:  # mostly the same for all events of a frame
-                of_attributes = (self._kind, _ATTRIBUTES, length(len(attributes)), attributes)
-                if len(attributes) > KEPT_BYTES:
-                    behind = (self._after_id, length(len(time)), time, *of_attributes)
-                    return b"".join((length(len(value)), value, self._before_id, name, *behind))  # type: ignore[return-value]
-                self._attributes, self._tail = attributes, b"".join(of_attributes)
-            before_id, tail = self._before_id, self._tail
-        parts = (length(len(value)), value, before_id, name, self._after_id, length(len(time)), time, tail)
-        return b"".join(parts)  # type: ignore[return-value]  # calling Event would cost 1 % of a receiver's time
+        before_id = _BARE if attributes is None else _BEFORE_ID
+        pieces = [length(len(value)), value, before_id, name, self._after_id, length(len(time)), time, self._kind]
+        if attributes is not None:
+            pieces += (_ATTRIBUTES, length(len(attributes)), attributes)
+        return b"".join(pieces)  # type: ignore[return-value]  # calling Event would cost 1 % of a receiver's time
 
     def reject(
         self, reason: Reason, detail: str, raw: bytes, reject_id: bytes, attributes: bytes | None = None
@@ -171,6 +157,9 @@ class FrameIds(NamedTuple):
 HASHED_AT_ONCE: Final = 1 << 20
 """Bytes that are hashed between two pauses."""
 
+JOINED_BYTES: Final = 16 << 10
+"""Longest content that is copied behind the other fields of an id, to be hashed with them in one call."""
+
 _u32: Final = struct.Struct(">I").pack
 
 
@@ -192,7 +181,7 @@ def deterministic_id(protocol: str, *fields: bytes | bytearray | memoryview) -> 
     pieces: list[bytes | bytearray | memoryview] = [_named(protocol)]
     for item in fields:
         pieces += (_u32(len(item)), item)
-    if len(pieces[-1]) > KEPT_BYTES:  # it need not be copied
+    if len(pieces[-1]) > JOINED_BYTES:
         state = sha256(b"".join(pieces[:-1]))
         state.update(pieces[-1])
         return digest_id(state.digest())
