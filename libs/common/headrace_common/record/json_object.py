@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from codecs import getincrementaldecoder
 from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
 from functools import cache, lru_cache
@@ -29,7 +28,6 @@ SHORT: Final = 16 << 10
 TEXT_BYTES: Final = 16 << 10
 """Longest text of an event that is read: as a text of Python it may take four times its bytes."""
 
-_utf8: Final = getincrementaldecoder("utf-8")
 _ARRAY: Final = ord("[")
 _TEXT: Final = ord('"')
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: +1 opens, -1 closes
@@ -64,17 +62,9 @@ class ReadEvent(NamedTuple, Generic[T]):
         return object_of([*before, *noted((Note.INVALID_UTF8,), self.raw)])
 
 
-class _Decoders(NamedTuple):
-    """Decoders of a struct, of its fields unparsed, and of each field by its name."""
-
-    whole: _Decode
-    apart: _Decode
-    fields: Mapping[str, _Decode]
-
-
 @cache
-def _decoders_of(wanted: type[msgspec.Struct]) -> _Decoders:
-    """Returns the decoders of a struct; each is made once."""
+def _decoders_of(wanted: type[msgspec.Struct]) -> tuple[_Decode, _Decode, Mapping[str, _Decode]]:
+    """Returns the decoders of a struct, of its fields unparsed, and of each field by its name; each is made once."""
     fields = msgspec.structs.fields(wanted)
     raws = [
         (each.name, msgspec.Raw | msgspec.UnsetType, msgspec.field(default=msgspec.UNSET, name=each.encode_name))
@@ -82,7 +72,7 @@ def _decoders_of(wanted: type[msgspec.Struct]) -> _Decoders:
     ]
     by_name = {each.name: msgspec.json.Decoder(each.type).decode for each in fields}
     apart = msgspec.json.Decoder(msgspec.defstruct("Raws", raws)).decode
-    return _Decoders(msgspec.json.Decoder(wanted).decode, apart, by_name)
+    return msgspec.json.Decoder(wanted).decode, apart, by_name
 
 
 class JsonObject(Generic[T]):
@@ -94,13 +84,13 @@ class JsonObject(Generic[T]):
 
     def __init__(self, wanted: type[T], depth: int) -> None:
         self._wanted = wanted
-        self._decode = cast("Callable[[Bytes], T]", _decoders_of(wanted).whole)
+        self._whole, self._apart, self._fields = _decoders_of(wanted)
         self._depth = depth
 
     def quick(self, raw: bytes) -> T | None:
         """Returns the wanted fields of an ordinary event; None: it is unusual, or none. For at most `SHORT` bytes."""
         try:
-            found = self._decode(raw)
+            found: T = self._whole(raw)
             if not raw.isascii():
                 raw.decode()  # the decoder does not check the texts that it skips
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -137,11 +127,10 @@ class JsonObject(Generic[T]):
         """Returns the fields that are wanted of JSON: those of their types, and numbers that Python can hold. None: one is not
         UTF-8. Only skipping the others is one call, at most 5 ns for each byte.
         """
-        decoders = _decoders_of(self._wanted)
         values: dict[str, Any] = {}
         try:
-            raws = decoders.apart(raw)
-            for name, decode in decoders.fields.items():
+            raws = self._apart(raw)
+            for name, decode in self._fields.items():
                 value = getattr(raws, name)
                 if value is not msgspec.UNSET and not (len(value) > TEXT_BYTES and memoryview(value)[0] == _TEXT):
                     with contextlib.suppress(msgspec.ValidationError):
@@ -162,11 +151,10 @@ class JsonObject(Generic[T]):
 
 def is_utf8(raw: Bytes) -> Generator[int, None, bool]:
     """Returns whether bytes are UTF-8; yields between steps."""
-    decoder = _utf8()
-    for start in range(0, len(raw), SHORT):
+    for letters in letters_of(raw):
         try:
-            decoder.decode(bytes(raw[start : start + SHORT]), start + SHORT >= len(raw))
-        except UnicodeDecodeError:
+            letters.encode()
+        except UnicodeEncodeError:
             return False
         yield 0
     return True
