@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace_common.record.contract import Reason
 from headrace_common.record.event import Reject
-from headrace_common.session.interface import NOTHING, Frame, Message, MessageSession, Run, Status, Ticket
+from headrace_common.session.interface import Frame, Message, MessageSession, Run, Ticket
 from typing_extensions import override
 
 from headrace_logjam.events import RecordMaker
@@ -79,7 +79,3 @@ class GatheringSession(MessageSession):
         self._open.clear()
         self._pending |= gathered
         return iter(gathered.values())
-
-    @override
-    def status(self) -> Status:
-        return NOTHING

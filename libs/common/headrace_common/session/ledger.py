@@ -37,17 +37,14 @@ class Ledger(Generic[T]):
         self.entries[ticket] = LedgerEntry(note)
         return ticket
 
-    def stored(self, ticket: Ticket, stored: int, whole: bool) -> LedgerEntry[T]:
-        """Records how much of a frame is durable, as in `Session.stored`. Returns its entry."""
+    def stored(self, ticket: Ticket, stored: int, whole: bool) -> None:
+        """Records how much of a frame is durable, as in `Session.stored`."""
         entry = self.entries[ticket]
         entry.stored, entry.whole = stored, whole
-        return entry
 
     def oldest(self) -> LedgerEntry[T] | None:
         """Returns the frame to acknowledge next. None: nothing is pending."""
-        for entry in self.entries.values():
-            return entry
-        return None
+        return next(iter(self.entries.values()), None)
 
     def pop_whole(self) -> LedgerEntry[T] | None:
         """Removes and returns the oldest frame if all of it is durable. None: no whole frame may be acknowledged now."""
