@@ -12,9 +12,8 @@ from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Part, Reject, deterministic_id, id_fields
 from headrace_common.record.json_object import Fault
 from headrace_common.record.json_text import Bytes
-from headrace_common.session.interface import Peer, Ticket
+from headrace_common.session.interface import Ticket
 from headrace_common.session.json_events import JsonEvents, JsonFrame, is_name
-from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_courier.wire import Payload, entry
@@ -41,9 +40,6 @@ class CourierFields(msgspec.Struct):
 
 class CourierMaker(JsonEvents[CourierFields]):
     """What the events of one connection share."""
-
-    def __init__(self, peer: Peer, event_bytes: int, depth: int, memory: Memory) -> None:
-        super().__init__(PROTOCOL, peer, CourierFields, event_bytes, depth, memory)
 
     @override
     def names(self, fields: CourierFields) -> tuple[str | None, str | None]:

@@ -30,7 +30,7 @@ from headrace_common.session.ledger import Ledger
 from headrace_common.session.memory import Memory
 from typing_extensions import override
 
-from headrace_courier.events import CourierFrame, CourierMaker
+from headrace_courier.events import PROTOCOL, CourierFields, CourierFrame, CourierMaker
 from headrace_courier.wire import COMPLAINT, PONG, CourierDecoder, MessageKind, Payload, acknowledgement, identity
 
 TICK: Final = 1.5
@@ -62,7 +62,7 @@ class CourierSession(ByteSession):
     ) -> None:
         """`memory`: that of the service; without it, the session has its own."""
         self._decoder: CourierDecoder = CourierDecoder(limits.frame_bytes, limits.frame_events, limits.inflated_bytes)
-        self._maker = CourierMaker(peer, limits.event_bytes, limits.depth, memory or Memory())
+        self._maker = CourierMaker(PROTOCOL, peer, CourierFields, limits.event_bytes, limits.depth, memory or Memory())
         self._ignored = ignored
         self._replies: list[bytes] = []
         self._ready: list[Frame] = []

@@ -12,13 +12,12 @@ from headrace_common.record.contract import Attribute, Reason
 from headrace_common.record.event import Part, Reject, unique_frame_ids, unique_id
 from headrace_common.record.json_object import SHORT, Fault
 from headrace_common.record.json_text import Bytes, letters_of
-from headrace_common.session.interface import Peer, Run, Ticket
+from headrace_common.session.interface import Run, Ticket
 from headrace_common.session.json_events import JsonEvents, JsonFrame
-from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_lumberjack.fields import BeatsFields, host_of, stream_of
-from headrace_lumberjack.identity import PROTOCOL, beginning, identity
+from headrace_lumberjack.identity import beginning, identity
 from headrace_lumberjack.wire import DATA_HEADER, HEADER, FrameRun, number_at
 
 OVERHEAD: Final = 512
@@ -29,10 +28,7 @@ FRAME_OVERHEAD: Final = 40
 
 
 class Records(JsonEvents[BeatsFields]):
-    """What the events of one connection share. `event_bytes`: maximum size of an event as stored."""
-
-    def __init__(self, peer: Peer, event_bytes: int, depth: int, memory: Memory) -> None:
-        super().__init__(PROTOCOL, peer, BeatsFields, event_bytes, depth, memory)
+    """What the events of one connection share."""
 
     @override
     def names(self, fields: BeatsFields) -> tuple[str | None, str | None]:

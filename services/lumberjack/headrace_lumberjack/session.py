@@ -18,6 +18,8 @@ from headrace_common.session.memory import Memory
 from typing_extensions import override
 
 from headrace_lumberjack.events import Records, RunFrame
+from headrace_lumberjack.fields import BeatsFields
+from headrace_lumberjack.identity import PROTOCOL
 from headrace_lumberjack.wire import HEADER, V2, FrameRun, LumberjackDecoder, Window, acknowledgement
 
 LOOK: Final = 1.0
@@ -73,7 +75,7 @@ class LumberjackSession(ByteSession):
         self._decoder: LumberjackDecoder = LumberjackDecoder(
             limits.frame_bytes, self.window_events, self.pairs, limits.inflated_bytes
         )
-        self._records = Records(peer, limits.event_bytes, limits.depth, memory or Memory())
+        self._records = Records(PROTOCOL, peer, BeatsFields, limits.event_bytes, limits.depth, memory or Memory())
         self._ready: list[Frame] = []
         self._windows: deque[_Window] = deque()  # not acknowledged, in order
         self._empty = 0  # of these, windows without events
