@@ -6,10 +6,9 @@ from collections.abc import Generator, Sequence
 from typing import Final
 
 import msgspec
-import orjson
 from headrace_common.operations.errors import ProtocolError
 from headrace_common.operations.settings import LimitSettings
-from headrace_common.record.contract import Attribute, Reason
+from headrace_common.record.contract import Reason
 from headrace_common.record.event import (
     FIRST_SECOND,
     LAST_SECOND,
@@ -22,6 +21,7 @@ from headrace_common.record.event import (
     unique_id,
 )
 from headrace_common.record.json_object import SHORT, Fault, JsonObject, ReadEvent, utc
+from headrace_common.session.json_events import RECEIVED
 from headrace_common.session.memory import Memory
 
 from headrace_logjam.wire import LogjamMessage, inflate, joined
@@ -30,7 +30,6 @@ PROTOCOL: Final = "logjam"
 ENVELOPES_BYTES: Final = 2 << 20
 """Bytes of envelopes that a socket keeps: of a thousand senders and streams, whose names clients choose."""
 
-_RECEIVED: Final = orjson.dumps({Attribute.TIME.value: "received"})
 _SUBJECT: Final = 256
 """Longest part of a broken message's name that names its stream."""
 
@@ -107,7 +106,7 @@ class RecordMaker:
 
     def about(self, message: LogjamMessage, *, received: bool = False) -> bytes | None:
         """Returns the attributes of a message as JSON. `received`: its time is that of the receipt."""
-        return _RECEIVED if received else None
+        return RECEIVED if received else None
 
     def spoiled(self, messages: Sequence[LogjamMessage], detail: str) -> Reject:
         """Returns messages as one reject, in the name of the first: each as u32 length and the bytes that its own would keep."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from typing import Final
 
@@ -17,8 +16,6 @@ from msgspec.json import Decoder
 from headrace_lumberjack.fields import BeatsFields, LogFields, stream_of
 
 PROTOCOL: Final = "lumberjack"
-
-_u32: Final = struct.Struct(">I").pack
 
 
 def identity(fields: BeatsFields, event: Bytes, memory: Memory) -> bytes | None:
@@ -45,8 +42,9 @@ def identity(fields: BeatsFields, event: Bytes, memory: Memory) -> bytes | None:
         content = message  # too long a text to be read: see `JsonObject`
     else:
         content, mark = canonical(event), hashed_field(b"")
-    length = hashed_field(_u32(len(event)))
-    return hashed_id(b"".join((begun, hashed_field(fields.time.encode()), _u32(len(content)), content, mark, length)))
+    length = hashed_field(len(event).to_bytes(4, "big"))
+    time, size = hashed_field(fields.time.encode()), len(content).to_bytes(4, "big")
+    return hashed_id(b"".join((begun, time, size, content, mark, length)))
 
 
 def beginning(fields: BeatsFields, stream: str | None) -> bytes | None:
