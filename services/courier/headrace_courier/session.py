@@ -67,7 +67,6 @@ class CourierSession(ByteSession):
         self._replies: list[bytes] = []
         self._ready: list[Frame] = []
         self._pending: Ledger[_PayloadNote] = Ledger()
-        self._abandoned = False
         self._now = 0.0  # time of the last `tick`
         self._fresh = False  # since then, an ACKN was written or the first payload began to wait
         self._repeat = False
@@ -79,15 +78,10 @@ class CourierSession(ByteSession):
         self._pending.stored(ticket, stored, whole)
 
     @override
-    def abandon(self, ticket: Ticket) -> None:
-        """Acknowledges nothing from now on, and repeats no ACKN."""
-        self._abandoned = True
-
-    @override
     def outgoing(self) -> bytes:
         """Returns all due replies. A payload's ACKN waits until the payloads before it are complete."""
         out, self._replies = self._replies, []
-        while not self._abandoned and (oldest := self._pending.oldest()) is not None:
+        while (oldest := self._pending.oldest()) is not None:
             note, stored = oldest.note, oldest.stored
             if self._pending.pop_whole() is not None:
                 stored = note.count
@@ -110,7 +104,7 @@ class CourierSession(ByteSession):
         return [] if arriving is None else [acknowledgement(arriving, 0)]
 
     def _waits(self) -> bool:
-        return not self._abandoned and (bool(self._pending) or self._decoder.arriving is not None)
+        return bool(self._pending) or self._decoder.arriving is not None
 
     @override
     def deadline(self) -> float | None:

@@ -83,7 +83,6 @@ class LumberjackSession(ByteSession):
         self._storing: dict[Ticket, _Window] = {}  # the windows of runs that were handed out
         self._out = bytearray()
         self._now = -LOOK  # at the last tick
-        self._ended = False
 
     # Decides which acknowledgements may leave
 
@@ -96,18 +95,13 @@ class LumberjackSession(ByteSession):
 
     def _acknowledge(self) -> None:
         """Writes the acknowledgements that are due, in order. W(0) has no events and gets the answer 0."""
-        while self._windows and not self._ended:
+        while self._windows:
             oldest = self._windows[0]
             if oldest.missing or oldest.storing:
                 return
             self._windows.popleft()
             self._empty -= not oldest.count
             self._out += acknowledgement(oldest.version, oldest.last)
-
-    @override
-    def abandon(self, ticket: Ticket) -> None:
-        """Acknowledges no more, and sends no more keep-alives."""
-        self._ended = True
 
     @override
     def outgoing(self) -> bytes:
@@ -125,7 +119,7 @@ class LumberjackSession(ByteSession):
 
     def _waits(self) -> _Window | None:
         """Returns the oldest window, if its client needs an answer before the window is complete."""
-        if not self._windows or self._ended:
+        if not self._windows:
             return None
         oldest = self._windows[0]
         return oldest if oldest.version == V2 and oldest.storing else None

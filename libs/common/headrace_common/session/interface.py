@@ -191,8 +191,8 @@ class Session:
         """
 
     def abandon(self, ticket: Ticket) -> None:
-        """Learns that the frame will not be stored. Neither it nor any later frame may be acknowledged; the conversation ends.
-        One that waits in a `Ledger` never becomes whole, and holds up all after it.
+        """Learns that the frame will not be stored. Neither it nor any later frame may be acknowledged: as in a `Ledger`, where
+        it never becomes whole, it holds up all after it. The driver ends the conversation over a stream; nothing more is said.
         """
 
     def status(self) -> Status:

@@ -139,7 +139,7 @@ class SegmentSession(ByteSession):
         self._leaving = False  # the transport has got a reply with bytes of a segment
         self._replies: deque[Any] = deque()
         self._reply_bytes = 0
-        self._abandoned = False
+        self._unknown = False
         self._ending = False
 
     # Requests
@@ -260,16 +260,10 @@ class SegmentSession(ByteSession):
         if not whole:
             return
         request, question = self._frames.pop(ticket)
-        if not self._abandoned:
+        if not self._unknown:
             self._waiting_bytes += request.cost
             request.question = question
             self._release()
-
-    @override
-    def abandon(self, ticket: Ticket) -> None:
-        """Stores and acknowledges nothing from here on."""
-        self._abandoned = True
-        del self._frames[ticket]
 
     @override
     def answered(self, ticket: Ticket, answer: object) -> None:
@@ -280,7 +274,7 @@ class SegmentSession(ByteSession):
         if isinstance(request.question, ask.ReadBytes):
             self._reads -= 1
         if isinstance(answer, ask.OutcomeUnknown):  # the service ends the conversation: nothing more is handed out
-            self._abandoned = True
+            self._unknown = True
             return
         if request.writer is not None:
             request.writer.pending -= 1
