@@ -59,9 +59,8 @@ class CourierFrame(JsonFrame[CourierFields]):
 
     def __init__(self, payload: Payload, ticket: Ticket, received_ms: int, maker: CourierMaker) -> None:
         self._payload = payload
-        about, received = self._about(), self._about(b',"%b":"received"' % Attribute.TIME.encode())
         size = payload.size + OVERHEAD
-        super().__init__(maker, ticket, received_ms, size, len(payload.entries), about, received)
+        super().__init__(maker, ticket, received_ms, size, len(payload.entries), self._about())
 
     @override
     def spoiled(self, detail: str) -> Reject:

@@ -83,13 +83,13 @@ class JsonFrame(Frame, Generic[F]):
     __slots__ = ("about", "count", "maker", "received", "received_ms", "size", "small", "ticket")
 
     def __init__(
-        self, maker: JsonEvents[F], ticket: Ticket, received_ms: int, size: int, count: int,
-        about: bytes | None = None, received: bytes = RECEIVED,
-    ) -> None:  # fmt: skip
-        """`about`: attributes of each event; `received`: those of an event without a time of its own."""
+        self, maker: JsonEvents[F], ticket: Ticket, received_ms: int, size: int, count: int, about: bytes | None = None
+    ) -> None:
+        """`about`: attributes of each event, as a JSON object that is not empty."""
         self.maker = maker
         self.about = about
-        self.received = received
+        self.received = RECEIVED if about is None else about[:-1] + b"," + RECEIVED[1:]
+        """Attributes of an event without a time of its own."""
         self.ticket = ticket
         self.received_ms = received_ms
         self.size = size
