@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from headrace_common import receiver
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "your-own-protocol.md"
@@ -25,6 +26,12 @@ def test_it_is_a_hundred_lines_of_code() -> None:
     code = re.sub(r'""".*?"""', "", "".join(FILES.values()), flags=re.DOTALL)
     lines = [line for line in code.splitlines() if line.strip()]
     assert len(lines) <= LINES
+
+
+def test_all_that_the_page_names_is_at_the_front_door() -> None:
+    named = set(re.findall(r"`(?:yield\s+|\w+=)?([A-Z]\w+)", PAGE.read_text()))
+    elsewhere = {"Dialect", "LISTS", "QuarantinedItem", "ReplayOutcome"}  # the page says where
+    assert [name for name in named - elsewhere if not hasattr(receiver, name)] == []
 
 
 def installed(folder: Path) -> dict[str, str]:

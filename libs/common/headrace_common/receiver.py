@@ -20,6 +20,7 @@ from headrace_common.operations.variables import Bytes as Bytes
 from headrace_common.operations.variables import Seconds as Seconds
 from headrace_common.protocol import Port as Port
 from headrace_common.protocol import Protocol as Protocol
+from headrace_common.record.contract import OCTETS as OCTETS
 from headrace_common.record.contract import Reason as Reason
 from headrace_common.record.event import Envelope as Envelope
 from headrace_common.record.event import Part as Part
@@ -53,6 +54,7 @@ from headrace_common.session.json_events import JsonFrame as JsonFrame
 from headrace_common.session.ledger import Ledger as Ledger
 from headrace_common.session.memory import Memory as Memory
 from headrace_common.session.parser import AtLeast as AtLeast
+from headrace_common.session.parser import Cost as Cost
 from headrace_common.session.parser import Parser as Parser
 from headrace_common.session.parser import Steps as Steps
 from headrace_common.session.parser import UpTo as UpTo
