@@ -27,7 +27,7 @@ from headrace_common.record.contract import (
     EventHeader,
     Reason,
 )
-from headrace_common.record.encoding import encode, field, header, length
+from headrace_common.record.encoding import SHORT, encode, field, header, length
 
 Event = NewType("Event", bytes)
 """An event, encoded as the part of a Kafka record that does not depend on its batch (`encoding.encode`)."""
@@ -128,7 +128,7 @@ class Envelope:
         """Makes an event. `name`: its id, from this module's functions; `time`: RFC 3339 UTC; `attributes`: a JSON object."""
         assert len(name) == ID_LENGTH
         before_id = _BARE if attributes is None else _BEFORE_ID
-        pieces = [length(len(value)), value, before_id, name, self._after_id, length(len(time)), time, self._kind]
+        pieces = [length(len(value)), value, before_id, name, self._after_id, SHORT[len(time)], time, self._kind]
         if attributes is not None:
             pieces += (_ATTRIBUTES, length(len(attributes)), attributes)
         return b"".join(pieces)  # type: ignore[return-value]  # calling Event would cost 1 % of a receiver's time
