@@ -11,6 +11,7 @@ from headrace_common.record.event import Envelope, Reject
 from headrace_common.record.native import MOST_ODD
 from headrace_common.session.interface import ByteSession
 from headrace_courier.wire import jdat
+from headrace_forward.entries.ids import NAMES_NOTHING
 from headrace_forward.wire import EventTime
 from headrace_lumberjack.wire import compressed, json_frame, window
 
@@ -93,6 +94,26 @@ def test_a_bug_in_the_core_is_an_exception() -> None:
 
 def numbered(count: int) -> list[tuple[EventTime, dict[str, int]]]:
     return [(EventTime(1_700_000_000, 10**6 * (n % 2) + 1), {"n": n}) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "precise", "whole_ms"),
+    [
+        ("c" * 25, True, True), ("c" * 24, True, False), ("0" * 32, True, False),
+        *((chunk.decode(), False, False) for chunk in NAMES_NOTHING),
+    ],
+)  # fmt: skip
+def test_a_later_message_is_made_as_it_arrives(chunk: str, precise: bool, whole_ms: bool) -> None:
+    """By its chunk, and whether the time of an event is a whole millisecond: then its id may depend on what the chunk names."""
+    for nanoseconds, expected in ((1, precise), (10**6, whole_ms)):
+        data = encode("tag", [(EventTime(1_700_000_000, nanoseconds), {"n": 1})], chunk=chunk)
+        assert len(drive([data] * 3).flat) == 3
+        with using("native"):
+            driven = session()
+            driven.receive(data, NOW_MS)
+            list(next(driven.frames()).parts())  # so it knows the tag
+            driven.receive(data, NOW_MS)
+        assert bool(next(driven.frames()).made) is expected
 
 
 def test_what_the_fuzzer_makes_behind_messages_of_its_tags() -> None:

@@ -27,7 +27,7 @@ pub struct Message<'a> {
     pub envelope: Envelope<'a>,
     /// JSON of its attributes; empty if there are none.
     pub attributes: &'a [u8],
-    /// The frame's part of an id, and that of ids of events whose time is a whole millisecond.
+    /// The frame's part of an id, and that of ids of events whose time is a whole millisecond; empty: Python makes these.
     pub ids: &'a [u8],
     pub content_ids: &'a [u8],
     /// Most bytes of value and attributes.
@@ -77,6 +77,9 @@ impl<'a> Writer<'a> {
             return Err(Odd);
         }
         let ids = if whole_millisecond { message.content_ids } else { message.ids };
+        if ids.is_empty() {
+            return Err(Odd);
+        }
         message.envelope.event(out, &Event { value: &self.value, ids, index, time: &self.time, attributes });
         Ok(read)
     }

@@ -9,8 +9,11 @@ use crate::record::Envelope;
 /// Payloads that begin like this are compressed.
 const COMPRESSED: [&[u8]; 2] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd"];
 
-/// Lengths of chunks that may name the content, or nothing: `headrace_forward.entries.ids` decides about their ids.
-const OTHER_IDS: [usize; 3] = [0, 24, 32];
+/// Chunks that name nothing: `NAMES_NOTHING` of Forward's `entries.ids`.
+const NOTHING: [&[u8]; 3] = [b"", b"z4PhNX7vuL3xVChQ1m2ABw==", b"cf83e1357eefb8bdf1542850d66d8007"];
+
+/// Lengths of chunks that may name the content: Python decides about ids of events whose time is a whole millisecond.
+const MAY_NAME_CONTENT: [usize; 2] = [24, 32];
 
 /// A tag, and what its messages have in common.
 pub struct Known<'a> {
@@ -106,7 +109,7 @@ pub fn events<'a>(
         envelope: known.envelope,
         attributes: &attributes,
         ids: &ids,
-        content_ids: &ids,
+        content_ids: if MAY_NAME_CONTENT.contains(&found.chunk.len()) { b"" } else { &ids },
         event_bytes: limits.event_bytes,
         depth: limits.depth,
     };
@@ -128,7 +131,7 @@ pub fn events<'a>(
     Err(Odd)
 }
 
-/// Reads the option map. Returns the chunk, whose length is none of `OTHER_IDS`, and its element.
+/// Reads the option map. Returns the chunk, which names something, and its element.
 fn option<'a>(input: &mut Input<'a>, data: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8]), Odd> {
     let start = input.at();
     let Item::Map(pairs @ 0..=4) = input.item()? else {
@@ -142,7 +145,7 @@ fn option<'a>(input: &mut Input<'a>, data: &'a [u8], limits: &Limits) -> Result<
         let at = input.at();
         let value = input.item()?;
         let name = match (key, value) {
-            (b"chunk", Item::Text(chunk)) if chunk.len() <= limits.chunk && !OTHER_IDS.contains(&chunk.len()) => {
+            (b"chunk", Item::Text(chunk)) if chunk.len() <= limits.chunk && !NOTHING.contains(&chunk) => {
                 found = Some((chunk, &data[at..input.at()]));
                 "chunk"
             }
@@ -243,6 +246,24 @@ mod tests {
         assert_eq!(made(data, &LIMITS), Err(Odd));
         assert!(made(data, &Limits { entries: 4, ..LIMITS }).is_ok());
         assert_eq!(made(data, &Limits { entries: 4, total: 9, ..LIMITS }), Err(Odd));
+    }
+
+    #[test]
+    fn a_chunk_may_name_the_content() {
+        for (chunk, nanoseconds, plain) in [
+            (&[b'c'; 24][..], 1_000_001_u32, true),
+            (&[b'c'; 24], 1_000_000, false),
+            (&[b'c'; 32], 1, true),
+            (&[b'c'; 32], 0, false),
+            (&[b'c'; 25], 0, true),
+            (NOTHING[1], 1, false),
+            (NOTHING[2], 1, false),
+        ] {
+            let time = nanoseconds.to_be_bytes();
+            let entry = [&b"\x93\xa1t\xac\x92\xd7\0\0\0\0\x01"[..], &time, b"\x80\x81\xa5chunk\xd9"].concat();
+            let data = [&entry, &[chunk.len() as u8][..], chunk].concat();
+            assert_eq!(made(&data, &LIMITS).is_ok(), plain, "{chunk:?} {nanoseconds}");
+        }
     }
 
     #[test]

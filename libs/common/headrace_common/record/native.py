@@ -21,7 +21,7 @@ T = TypeVar("T")
 VARIABLE: Final = "HEADRACE_NATIVE"
 AUTO, OFF, REQUIRE = "auto", "off", "require"
 MODULE: Final = "headrace_native"
-VERSION: Final = "0.8.0"
+VERSION: Final = "0.9.0"
 """The only version that is used: another, such as one that was built before the sources changed, has other calls."""
 
 BYTES_AT_ONCE: Final = 64 << 10
@@ -124,8 +124,9 @@ class Core:
     ) -> tuple[list[Part], int, bytes] | None:
         """Makes all events of a message of Forward: these, their bytes, and the element of its chunk.
 
-        None if it is not exactly one plain message with the tag `known` and a chunk that names no content. `limits`: most bytes
-        of its chunk, its option and an event, deepest nesting, and most entries.
+        None if it is not exactly one plain message with the tag `known` and a chunk that names something; or if that may be the
+        content, and the time of an event is a whole millisecond. `limits`: most bytes of its chunk, its option and an event,
+        deepest nesting, and most entries.
         """
         return None
 
