@@ -84,8 +84,8 @@ class Frame(ABC):
     small: bool = False
     """It has at most `SMALL` bytes, and does not grow: all of it may be built together."""
 
-    made: list[Part] = []  # noqa: RUF012  (never changed)
-    """All its events, if they are made already, of a small frame: it may leave at once, and `runs` is not asked."""
+    made: list[Part] | None = None
+    """All its events, if they are made already: it needs no slice, and `runs` is not asked."""
 
     @abstractmethod
     def runs(self) -> Iterator[Run]:

@@ -37,6 +37,7 @@ class MadeFrame(Frame):
 
     __slots__ = ("made", "received_ms", "size", "ticket")
 
+    made: list[Part]
     small = True
 
     def __init__(self, made: list[Part], size: int, ticket: Ticket, received_ms: int) -> None:
