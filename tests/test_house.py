@@ -1,4 +1,4 @@
-"""The house rules that a program can check: imports, pins, addresses, hooks, versions, figures."""
+"""The house rules that a program can check: imports, pins, addresses, versions, figures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pins
 import pytest
-import yaml
-from headrace_cli.verbs.test import LINT
 from headrace_common import __version__
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -181,14 +179,6 @@ def test_no_file_names_a_registry() -> None:
     hosts = "|".join(r"\.".join(name.split()) for name in REGISTRIES.split(","))
     done = subprocess.run(["git", "grep", "-IliE", "--untracked", hosts], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
-
-
-def test_the_hooks_run_the_commands_of_headrace_test() -> None:
-    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    assert repository["repo"] == "local"
-    hooks = {hook["name"]: hook["entry"] for hook in repository["hooks"]}
-    assert hooks == {name: f".venv/bin/python -m {' '.join(command)}" for name, command in LINT}
-    assert all(hook["pass_filenames"] is False for hook in repository["hooks"])
 
 
 def test_all_parts_have_one_version() -> None:
