@@ -25,7 +25,7 @@ from tests.contract.waiting import PATIENCE, there
 from tests.native import needs_native
 from tests.tiers import examples
 
-SOURCES = {"0.9.0": "ee97d809f668d092"}
+SOURCES = {"0.10.0": "16a74e2b754776f5"}
 """The start of the hash of the sources, by the core's version."""
 
 

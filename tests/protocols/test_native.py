@@ -16,7 +16,7 @@ from headrace_forward.wire import EventTime
 from headrace_lumberjack.wire import compressed, json_frame, window
 
 from tests.courier import driving as courier
-from tests.forward.driving import NOW_MS, TIME, drive, encode, event_time, pack, session
+from tests.forward.driving import NOW_MS, TIME, Mode, drive, encode, event_time, pack, session
 from tests.fuzz.chance import flat
 from tests.fuzz.subjects import made
 from tests.lumberjack import driving as lumberjack
@@ -103,10 +103,11 @@ def numbered(count: int) -> list[tuple[EventTime, dict[str, int]]]:
         *((chunk.decode(), False, False) for chunk in NAMES_NOTHING),
     ],
 )  # fmt: skip
-def test_a_later_message_is_made_as_it_arrives(chunk: str, precise: bool, whole_ms: bool) -> None:
+@pytest.mark.parametrize("mode", ["Message", "Forward", "PackedForward"])
+def test_a_later_message_is_made_as_it_arrives(mode: Mode, chunk: str, precise: bool, whole_ms: bool) -> None:
     """By its chunk, and whether the time of an event is a whole millisecond: then its id may depend on what the chunk names."""
     for nanoseconds, expected in ((1, precise), (10**6, whole_ms)):
-        data = encode("tag", [(EventTime(1_700_000_000, nanoseconds), {"n": 1})], chunk=chunk)
+        data = encode("tag", [(EventTime(1_700_000_000, nanoseconds), {"n": 1})], mode=mode, chunk=chunk)
         assert len(drive([data] * 3).flat) == 3
         with using("native"):
             driven = session()

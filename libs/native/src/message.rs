@@ -50,8 +50,7 @@ struct Plain<'a> {
     reply: &'a [u8],
 }
 
-/// Takes `data` apart, if it is one message with the element `tag` and nothing else, asks for nothing but an acknowledgement, and
-/// is in PackedForward or Message mode.
+/// Takes `data` apart, if it is one message with the element `tag` and nothing else, and asks for nothing but an acknowledgement.
 fn plain<'a>(data: &'a [u8], tag: &[u8], limits: &Limits) -> Result<Plain<'a>, Odd> {
     let mut input = Input::new(data);
     let Item::Array(elements @ 3..=4) = input.item()? else {
@@ -69,6 +68,13 @@ fn plain<'a>(data: &'a [u8], tag: &[u8], limits: &Limits) -> Result<Plain<'a>, O
                 return Err(Odd);
             }
             (content, false)
+        }
+        Item::Array(entries) if elements == 3 => {
+            let first = input.at();
+            for _ in 0..entries {
+                skip(&mut input, 0)?;
+            }
+            (&data[first..input.at()], false)
         }
         Item::Ext(..) | Item::Positive(_) | Item::Float(_) if elements == 4 => {
             let record = input.at();
@@ -196,6 +202,7 @@ mod tests {
         for data in [
             &b"\x93\xa1t\xc4\x03\x92\x01\x80\x82\xa5chunk\xa1c\xa4size\x01"[..],
             b"\x93\xa1t\xa3\x92\x01\x80\x83\xadfluent_signal\x00\xa5chunk\xa1c\xaacompressed\xa4text",
+            b"\x93\xa1t\x91\x92\x01\x80\x82\xa5chunk\xa1c\xa4size\x01",
         ] {
             let expected = Plain { body: b"\x92\x01\x80", is_entry: false, chunk: b"c", reply: b"\xa1c" };
             assert_eq!(taken(data), Ok(expected));
@@ -280,7 +287,8 @@ mod tests {
             b"\x93\xa1t\xa0\x81\xa5chunk\xa1c",                     // no entries
             b"\x93\xa1t\xa2\x1f\x8b\x81\xa5chunk\xa1c",             // gzip
             b"\x93\xa1t\xa4\x28\xb5\x2f\xfd\x81\xa5chunk\xa1c",     // zstd
-            b"\x93\xa1t\x91\x92\x01\x80\x81\xa5chunk\xa1c",         // Forward mode
+            b"\x93\xa1t\x90\x81\xa5chunk\xa1c",                     // no entries in a list
+            b"\x93\xa1t\x92\x92\x01\x80\x81\xa5chunk\xa1c",         // one in place of two
             b"\x94\xa1t\xc0\x80\x81\xa5chunk\xa1c",                 // no time
             b"\x94\xa1t\x01\xa1x\x81\xa5chunk\xa1c",                // no record
             b"\x94\xa1t\xa1x\x80\x81\xa5chunk\xa1c",                // an element more

@@ -21,7 +21,7 @@ T = TypeVar("T")
 VARIABLE: Final = "HEADRACE_NATIVE"
 AUTO, OFF, REQUIRE = "auto", "off", "require"
 MODULE: Final = "headrace_native"
-VERSION: Final = "0.9.0"
+VERSION: Final = "0.10.0"
 """The only version that is used: another, such as one that was built before the sources changed, has other calls."""
 
 BYTES_AT_ONCE: Final = 64 << 10
