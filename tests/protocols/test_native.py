@@ -100,7 +100,7 @@ def numbered(count: int) -> list[tuple[EventTime, dict[str, int]]]:
     ("chunk", "precise", "whole_ms"),
     [
         ("c" * 25, True, True), ("c" * 24, True, False), ("0" * 32, True, False),
-        *((chunk.decode(), False, False) for chunk in NAMES_NOTHING),
+        *((chunk.decode(), False, False) for chunk in sorted(NAMES_NOTHING)),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["Message", "Forward", "PackedForward"])
