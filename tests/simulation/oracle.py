@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from headrace_common.publishing.in_flight import NO_DEADLINE
 from headrace_common.record.contract import DETERMINISTIC, REPUBLISHED, Reason
 from headrace_common.record.encoding import decode
 
@@ -256,9 +258,11 @@ class Oracle:
         publisher = getattr(life.service, "_publisher", None)
         if publisher is None or all(task.done() for task in publisher._running):
             return  # its pumps have not begun, or have ended behind the connections: what was not stored waits no more
-        oldest, now = publisher.oldest(), self._world.loop.now
-        if self._world.all_expire and oldest is not None and now - oldest > settings.kafka.ack_deadline + LATE:
-            self.fails(f"a frame waits for {now - oldest:.1f} s, with a deadline of {settings.kafka.ack_deadline:g} s")
+        waiting = [frame for pump in publisher._pumps for frame in pump._pending]
+        expire = [each.submitted for each in waiting if self._world.all_expire or each.deadline < NO_DEADLINE]
+        waits = self._world.loop.now - min(expire, default=inf)
+        if waits > settings.kafka.ack_deadline + LATE:
+            self.fails(f"a frame waits for {waits:.1f} s, with a deadline of {settings.kafka.ack_deadline:g} s")
         budget, limits = life.service._budget, settings.limits
         readers = len(life.service._receiver.connections)
         half = limits.process_budget // 2

@@ -203,8 +203,8 @@ class World:
         self.settings = settled(kind, json.dumps(sections))
         self.largest_piece = 1 << 16
         kinds = {plan.kind for plan in scenario.clients}
-        self.all_expire = self.spoken.frames_expire and not kinds & {"pusher", "logger"}
-        """No frame may wait beyond its deadline."""
+        self.all_expire = self.spoken.frames_expire and not kinds & {"pusher", "logger", "producer"}
+        """No frame is kept until it is stored, as one of a producer is that hears no more answers."""
         self.replicas: list[Life] = []
         self.patience = min(RECOVERY, scenario.patience)
 
