@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
 from typing import Final
 
 from headrace_common.operations.errors import ProtocolError
@@ -154,11 +153,6 @@ class ForwardSession(ByteSession):
             named = self._peer.anonymous and len(answer.hostname.encode()) <= NAME_BYTES
             identity = answer.hostname if named else self._peer.identity
             self._origin.source, self._origin.name = source(PROTOCOL, identity), answer.hostname.encode()
-
-    @override
-    def frames(self) -> Iterator[Frame]:
-        ready, self._ready = self._ready, []
-        return iter(ready)
 
     @override
     def eof(self) -> None:

@@ -110,7 +110,7 @@ class BatchBuilder:
         """Lays out the records that wait."""
         if waiting := self._waiting:
             first, stamp = self._count - len(waiting), b"\0" + varint(self._stamp - self._first_timestamp)
-            alike = self._key is KEYLESS
+            alike = self._key == KEYLESS
             laid = native.core.lay(waiting, stamp, first) if alike else lay(waiting, stamp, first, self._key)
             self._pieces.append(laid)
             self._waiting = []

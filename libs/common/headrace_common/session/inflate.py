@@ -119,9 +119,8 @@ class Inflated:
                 out = decompressor.decompress(piece, room)
             except (_IsalError, zstd.ZstdError, ValueError) as error:
                 raise ProtocolError(f"does not inflate: {error}") from error
-            piece = (
-                b"" if isinstance(decompressor, zstd.ZstdDecompressor) else decompressor.unconsumed_tail
-            )  # zstd keeps it
+            # zstd keeps what it has not consumed
+            piece = b"" if isinstance(decompressor, zstd.ZstdDecompressor) else decompressor.unconsumed_tail
             full = len(out) == room
             self._total += len(out)
             if self._total > self._most:
