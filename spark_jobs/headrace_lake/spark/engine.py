@@ -83,7 +83,7 @@ _TUNED: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     f"spark.hadoop.{ZSTD_LEVEL}": "1",  # merged files are compressed more
     "spark.hadoop.parquet.size.statistics.enabled": "false",
-    **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in (*UNLIKE, "offset")},
+    **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in (*UNLIKE, "event_time", "offset")},
     **{f"spark.hadoop.parquet.column.statistics.enabled#{column}": "false" for column in UNLIKE},
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # four calls to the JVM for each function of a column
     "spark.sql.adaptive.enabled": "false",  # a batch has no shuffle to adapt, and planning twice costs time
