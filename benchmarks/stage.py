@@ -9,11 +9,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pyspark
 from headrace_cli.machine.jars import listed
 from headrace_common.operations.settings import KafkaSettings, TopicSettings
@@ -21,6 +22,7 @@ from headrace_common.topics import ensure
 
 from benchmarks import load
 from tests.contract.embedded import EmbeddedKafka
+from tests.contract.processes import below
 from tests.lake.lander import Lander
 
 _PROPERTIES: Final = {
@@ -83,6 +85,17 @@ def stage(partitions: int) -> Iterator[Stage]:
             for job in set_up.jobs:
                 job.kill()
             broker.stop()
+
+
+def used(job: Lander) -> tuple[float, float]:
+    """Returns the resident megabytes and the CPU seconds of driver and JVM."""
+    memory, cpu = 0.0, 0.0
+    for process in (psutil.Process(job.pid), *below(job.pid)):
+        with suppress(psutil.NoSuchProcess):  # Hadoop forks for local files, many times a second
+            memory += process.memory_info().rss / 1e6
+            times = process.cpu_times()
+            cpu += times.user + times.system
+    return memory, cpu
 
 
 def write(name: str, title: str, rows: list[tuple[str, object]], *, by: str, dry: bool) -> None:

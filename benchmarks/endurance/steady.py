@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import statistics
 import threading
 import time
@@ -15,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 from headrace_cli.verbs import query
 from headrace_common.operations.settings import KafkaSettings
 from headrace_common.record.event import deterministic_id
@@ -24,8 +22,7 @@ from headrace_reader.proof import exactly_once
 from headrace_reader.tables import connect
 
 from benchmarks.records import Sent, headers, producing, send
-from benchmarks.stage import say, stage, write
-from tests.contract.processes import below
+from benchmarks.stage import say, stage, used, write
 from tests.lake.lander import Lander
 
 _defaults: Final = LakeSettings()
@@ -137,7 +134,7 @@ def _watch(job: Lander, source: Source, seconds: float) -> tuple[list[dict[str, 
                 records += line["records"]
         if now >= due:
             due += LOOK
-            memory, cpu = _use(job)
+            memory, cpu = used(job)
             looks.append({"second": now - began, "memory": memory, "cpu": cpu, "lag": source.sent - records})
             if len(looks) % 12 == 0:
                 say(f"{now - began:.0f} s: {memory:.0f} MB, {source.sent - records:,} behind, {len(commits)} batches")
@@ -158,17 +155,6 @@ def _rest(job: Lander, sent: int, commits: Sequence[tuple[int, int, float]]) -> 
             rest.append((line["batch"], line["records"], time.time()))
             records += line["records"]
     return rest
-
-
-def _use(job: Lander) -> tuple[float, float]:
-    """Resident megabytes and CPU seconds of driver and JVM."""
-    memory, cpu = 0.0, 0.0
-    for process in (psutil.Process(job.pid), *below(job.pid)):
-        with contextlib.suppress(psutil.NoSuchProcess):  # Hadoop forks for local files, many times a second
-            memory += process.memory_info().rss / 1e6
-            times = process.cpu_times()
-            cpu += times.user + times.system
-    return memory, cpu
 
 
 def _freshness(lake: Path, commits: Sequence[tuple[int, int, float]], warm: float) -> list[float]:
