@@ -59,13 +59,14 @@ def main() -> None:
         with stage(PARTITIONS) as here:
             for what in taken:
                 asyncio.run(fill(here.kafka, EVENTS, 0))
-                reads = {"launcher": [sys.executable, "-c", "from benchmarks.starts import read; read()"]}
-                job = here.start(**reads) if what == QUERY else here.start(once=True)
+                query = [sys.executable, "-c", "from benchmarks.starts import read; read()"]
+                job = here.start(launcher=query) if what == QUERY else here.start(once=True)
                 figures = []
                 for event in (BEGINS, OVER):
                     job.next(event)
                     figures.append(used(job)[1])
-                job.wait()
+                if job.wait():
+                    sys.exit(f"it failed, so no figure: {job.tail()}")
                 taken[what].append(figures)
                 say(f"{what}: {figures[0]:.1f}, {figures[1]:.1f}")
     rows: list[tuple[str, object]] = [
